@@ -1,0 +1,1 @@
+from .models.supermarket import Supermarket as Supermarket

@@ -1,0 +1,246 @@
+"""The interface of every system: a uniformised jump chain written as a stochastic recursion.
+
+One tick is `state' = apply(state, draw(words))`: `draw` turns random words into a mark that does not depend on the state,
+`apply` is a deterministic integer update. Time is the number of ticks, Poisson with rate `clock`, drawn apart (`ticks.py`).
+
+A new system is one subclass in one file. Its numbers (arrival rates, n) are named as `leaves`, everything else
+(d, levels, flags) is static::
+
+    @dataclass(frozen=True)
+    class Mine(RatesModel, leaves=("n", "arrival_rate")):
+        ...
+"""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+from collections.abc import Callable
+from fractions import Fraction
+from typing import Any, ClassVar, Self
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from . import bits
+
+State = Any   # a pytree of int32/int16 arrays, replicas on the last axis
+Mark = Any    # a pytree of integer arrays
+Tables = Any  # a pytree of uint32/int32 arrays
+
+
+class Model(abc.ABC):
+    """A uniformised chain: n servers, integer state, one mark per tick.
+
+    `draw` and `apply` run inside jit on `program()`, a copy whose leaves are None: the tables are the only numbers they
+    see, because a float leaf inside jit is float32 and a threshold made from it would be wrong.
+    """
+
+    leaves: ClassVar[tuple[str, ...]] = ()
+    #: True if `draw` and `apply` compute in float64; the engine then runs them with x64 on.
+    float64: ClassVar[bool] = False
+    n: Any
+
+    def __init_subclass__(cls, *, leaves: tuple[str, ...] = (), **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        cls.leaves = leaves or cls.leaves
+        jax.tree_util.register_pytree_node(cls, lambda model: _flatten(model),
+                                           lambda static, numbers: _unflatten(cls, static, numbers))
+
+    def program(self) -> Self:
+        """The static part: a hashable copy with leaves None, equal for all models that share one compilation."""
+        children, static = _flatten(self)
+        return _unflatten(type(self), static, (None,) * len(children))
+
+    @property
+    @abc.abstractmethod
+    def words(self) -> int:
+        """32-bit random words per tick (static)."""
+
+    @abc.abstractmethod
+    def clock(self) -> float:
+        """Ticks per unit time, at least the total rate of events in any state (host, float64)."""
+
+    @abc.abstractmethod
+    def tables(self, clock: float) -> Tables:
+        """Integer parameters for any clock >= self.clock(), the surplus being null ticks (host, Python integers)."""
+
+    @abc.abstractmethod
+    def init(self, initial: Any, keys: tuple[np.ndarray, np.ndarray]) -> tuple[Self, State]:
+        """Host: the model (with more levels if `initial` needs them) and its state for the replicas with these key words.
+
+        `initial` is None (empty) or what the model documents; `keys` are two uint32 vectors, for random parts only.
+        """
+
+    @abc.abstractmethod
+    def draw(self, tables: Tables, words: tuple[jax.Array, ...]) -> Mark:
+        """The mark of one tick from `self.words` uint32 arrays of one shape. No state in sight."""
+
+    @abc.abstractmethod
+    def null(self, tables: Tables) -> Mark:
+        """The mark that leaves every state as it is (scalars, of the mark's dtypes)."""
+
+    @abc.abstractmethod
+    def apply(self, tables: Tables, state: State, mark: Mark) -> State:
+        """One tick in every replica; mark arrays have shape (replicas,)."""
+
+    @abc.abstractmethod
+    def counts(self, state: State) -> jax.Array:
+        """(states, replicas) integers: all that observations and restarts of the law need."""
+
+    @abc.abstractmethod
+    def tail(self, counts: Any) -> Any:
+        """Linear map of counts or densities (states, ...) to (levels, ...): servers with at least i customers, i = 1, 2, ..."""
+
+    @abc.abstractmethod
+    def counters(self, state: State) -> tuple[dict[str, jax.Array], State]:
+        """Cumulative int32 counters (replicas,) by name since they were last zeroed, and the state with them zeroed."""
+
+    @abc.abstractmethod
+    def overflow(self, state: State) -> jax.Array:
+        """(replicas,) bool: the state ran out of levels; sticky until the state is discarded."""
+
+    @abc.abstractmethod
+    def grow(self, state: State) -> tuple[Self, State]:
+        """The model and the same state with twice the levels."""
+
+
+class PopulationModel(Model):
+    """A density-dependent population process: event class e adds `jumps[e]` to the counts at rate n rates(x)[e], x = counts/n."""
+
+    @property
+    @abc.abstractmethod
+    def jumps(self) -> np.ndarray:
+        """(events, states) integers: what each event class adds to the counts."""
+
+    @abc.abstractmethod
+    def rates(self, x: jax.Array, inverse_n: Any = 0.0) -> jax.Array:
+        """(events,) rates per server at density x (states,); differentiable in x, in the leaves and in inverse_n at 0.
+
+        At inverse_n = 1/n they are the exact chain's, at 0 the mean field's.
+        """
+
+    @abc.abstractmethod
+    def state_of(self, counts: np.ndarray) -> State:
+        """A state with these counts (states, replicas), the inverse of `counts`."""
+
+    @abc.abstractmethod
+    def at_levels(self, levels: int) -> Self:
+        """The same model truncated at `levels` levels; the model itself where nothing is truncated."""
+
+    @abc.abstractmethod
+    def guess(self) -> np.ndarray:
+        """Densities (states,) near the mean field's fixed point, or just a state from which the flow finds it (host)."""
+
+    def drift(self, x: jax.Array, inverse_n: Any = 0.0) -> jax.Array:
+        """dx/dt of the mean field, (states,): rates @ jumps."""
+        return self.rates(x, inverse_n) @ jnp.asarray(self.jumps, x.dtype)
+
+    def diffusion(self, x: jax.Array, inverse_n: Any = 0.0) -> jax.Array:
+        """(states, states) covariance per unit time of sqrt(n) times the density: jumps' diag(rates) jumps."""
+        jumps = jnp.asarray(self.jumps, x.dtype)
+        return jumps.T @ (self.rates(x, inverse_n)[:, None] * jumps)
+
+
+class RatesModel(PopulationModel):
+    """A population model that gives `n`, `jumps`, `rates`, `clock` and `tail` only: exact, in float64, and slower.
+
+    The mark is the raw 64-bit word; `apply` inverts the cumulative rates at the current counts. Rates that sum to more than
+    the clock, or that take a count below zero, raise instead of being clipped. Same integers on one backend only.
+    """
+
+    float64: ClassVar[bool] = True
+
+    @property
+    def words(self) -> int:
+        return 2
+
+    def tables(self, clock: float) -> Tables:
+        if clock < self.clock():
+            raise ValueError(f"clock must be at least {self.clock():g} ticks per unit time; got {clock:g}")
+        return {"leaves": tuple(np.float64(getattr(self, name)) for name in self.leaves), "n": np.float64(self.n),
+                "per_server": np.float64(clock / self.n)}
+
+    def init(self, initial: Any, keys: tuple[np.ndarray, np.ndarray]) -> tuple[Self, State]:
+        states = self.jumps.shape[1]
+        start = np.zeros(states, np.int32) if initial is None else np.asarray(initial)
+        if start.shape != (states,) or start.dtype.kind not in "iu" or start.min() < 0:
+            raise ValueError(f"initial must be {states} counts >= 0; got {initial!r}")
+        return self, self.state_of(np.repeat(start.astype(np.int32)[:, None], keys[0].size, axis=1))
+
+    def draw(self, tables: Tables, words: tuple[jax.Array, ...]) -> Mark:
+        return (words[0], words[1], jnp.ones(words[0].shape, jnp.bool_))
+
+    def null(self, tables: Tables) -> Mark:
+        return (np.uint32(0), np.uint32(0), np.bool_(False))
+
+    def apply(self, tables: Tables, state: State, mark: Mark) -> State:
+        x, bad = state
+        hi, lo, active = mark
+        model = _unflatten(type(self), _flatten(self)[1], tables["leaves"])
+        density = x.astype(jnp.float64) / tables["n"]
+        rates = jax.vmap(model.rates, in_axes=(1, None), out_axes=1)(density, 1 / tables["n"]) / tables["per_server"]
+        events = rates.shape[0]
+        upper = jnp.tri(events, dtype=jnp.float64) @ rates
+        word = (hi.astype(jnp.float64) * 2.0**32 + lo.astype(jnp.float64)) * 2.0**-64
+        event = jnp.sum((word >= upper).astype(jnp.int32), axis=0, dtype=jnp.int32)
+        chosen = (jnp.arange(events, dtype=jnp.int32)[:, None] == event) & active
+        moved = x + jnp.sum(jnp.where(chosen[:, None, :], jnp.asarray(self.jumps, jnp.int32)[:, :, None], 0), axis=0,
+                            dtype=jnp.int32)
+        impossible = (upper[-1] > 1 + 1e-12) | jnp.any(rates < 0, axis=0) | jnp.any(moved < 0, axis=0)
+        return moved, bad | impossible
+
+    def counts(self, state: State) -> jax.Array:
+        return state[0]
+
+    def state_of(self, counts: np.ndarray) -> State:
+        return (np.asarray(counts, np.int32), np.zeros(counts.shape[1], np.bool_))
+
+    def counters(self, state: State) -> tuple[dict[str, jax.Array], State]:
+        return {}, state
+
+    def overflow(self, state: State) -> jax.Array:
+        return state[1]
+
+    def grow(self, state: State) -> tuple[Self, State]:
+        raise ValueError(f"{type(self).__name__}.rates must be >= 0, sum to at most clock/n and vanish where an event is "
+                         "impossible; a replica met a state where they do not; raise clock or mend rates")
+
+    def at_levels(self, levels: int) -> Self:
+        return self
+
+    def guess(self) -> np.ndarray:
+        return np.zeros(self.jumps.shape[1])
+
+
+def ceil_clock(exact: Fraction) -> float:
+    """The least float >= an exact clock, so that thresholds for it never sum above one."""
+    clock = float(exact)
+    return clock if Fraction(clock) >= exact else float(np.nextafter(clock, np.inf))
+
+
+def to_lanes(words: int, block: Callable[[int], tuple[Any, Any]]) -> tuple[Any, ...]:
+    """`words` uint32 arrays, two from each threefry block `block(0), block(1), ...`."""
+    lanes: list[Any] = []
+    for index in range((words + 1) // 2):
+        lanes += block(index)
+    return tuple(lanes[:words])
+
+
+def tick_words(model: Model, k0: Any, k1: Any, low: Any, high: Any) -> tuple[Any, ...]:
+    """The words of one tick for replicas with key words (k0, k1)."""
+    return to_lanes(model.words, lambda block: bits.tick_block(k0, k1, low, high, block))
+
+
+def _flatten(model: Any) -> tuple[tuple[Any, ...], tuple[tuple[str, Any], ...]]:
+    fields = {field.name: getattr(model, field.name) for field in dataclasses.fields(model)}
+    numbers = tuple(fields.pop(name) for name in type(model).leaves)
+    return numbers, tuple(sorted(fields.items()))
+
+
+def _unflatten(cls: Any, static: tuple[tuple[str, Any], ...], numbers: Any) -> Any:
+    model = object.__new__(cls)  # no __init__: validation would meet tracers
+    for name, value in (*static, *zip(cls.leaves, numbers, strict=True)):
+        object.__setattr__(model, name, value)
+    return model

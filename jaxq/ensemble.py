@@ -1,0 +1,109 @@
+"""Results: small frozen objects with labelled data, JSON and netCDF."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a public function returns: arrays named and shaped as in `dims`, and `attributes` that say where they came from.
+
+    Subclasses list in `dims` the dimensions of each array field; every other field is a scalar. The names are those of the
+    JSON object, the xarray variables and the netCDF file. A dimension whose name is a key of `coordinates` is labelled.
+    """
+
+    dims: ClassVar[dict[str, tuple[str, ...]]] = {}
+    json_keys: ClassVar[tuple[str, ...]] = ()
+
+    attributes: dict[str, Any]
+
+    def coordinates(self) -> dict[str, Any]:
+        """Labels of the dimensions: times as given, levels from 1."""
+        sizes = {name: size for field, names in self.dims.items() if getattr(self, field) is not None
+                 for name, size in zip(names, np.shape(getattr(self, field)), strict=True)}
+        labels: dict[str, Any] = {}
+        if "time" in sizes:
+            labels["time"] = np.asarray(getattr(self, "times"))
+        if "level" in sizes:
+            labels["level"] = np.arange(1, sizes["level"] + 1)
+        return labels
+
+    def to_xarray(self) -> Any:
+        """An `xarray.Dataset` with dims time, level, n, pool or replica and everything else as attributes."""
+        import xarray
+
+        variables = {name: (names, np.asarray(getattr(self, name))) for name, names in self.dims.items()
+                     if getattr(self, name) is not None and name != "times"}
+        scalars = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)
+                   if field.name not in self.dims and field.name != "attributes"}
+        attributes = {name: _plain(value) for name, value in (scalars | self.attributes).items() if value is not None}
+        attributes["result"] = type(self).__name__
+        return xarray.Dataset(variables, coords=self.coordinates(), attrs=attributes)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write a netCDF file (parameters, seed, versions, device and wall time as attributes), whole or not at all.
+
+        Raises ValueError if the folder cannot be written.
+        """
+        path = Path(path)
+        partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+        try:
+            self.to_xarray().to_netcdf(partial, engine="h5netcdf")
+            os.replace(partial, path)
+        except OSError as error:
+            raise ValueError(f"the result needs a path that can be written; got {str(path)!r} "
+                             f"({error.strerror or error}); choose another") from error
+        finally:
+            partial.unlink(missing_ok=True)
+
+    def to_json(self) -> dict[str, Any]:
+        """The JSON object of the command line: `json_keys`, arrays as lists, nan as null."""
+        return {name: _jsonable(getattr(self, name)) for name in self.json_keys}
+
+
+def load(path: str | os.PathLike[str]) -> Any:
+    """The `xarray.Dataset` of a result saved with `.save(path)`.
+
+    Raises ValueError if the file is missing or is not a netCDF file of jaxq.
+    """
+    import xarray
+
+    try:
+        data = xarray.load_dataset(path, engine="h5netcdf")
+    except (OSError, ValueError, KeyError) as error:
+        raise ValueError(f"load needs a netCDF file written by jaxq; got {str(path)!r} ({error})") from error
+    if "result" not in data.attrs:
+        raise ValueError(f"load needs a netCDF file written by jaxq; {str(path)!r} lacks the attribute 'result'")
+    return data
+
+
+def _plain(value: Any) -> Any:
+    """A value netCDF can hold: numbers, text, or JSON text of anything else."""
+    if isinstance(value, (bool, np.bool_)):
+        return int(value)
+    if isinstance(value, (int, np.integer)):
+        return int(value) if -(2**63) <= value < 2**63 else str(value)
+    if isinstance(value, (float, str, np.floating)):
+        return value
+    return json.dumps(_jsonable(value))
+
+
+def _jsonable(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {str(key): _jsonable(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_jsonable(item) for item in value]
+    if hasattr(value, "tolist"):
+        return _jsonable(value.tolist())
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value

@@ -1,0 +1,301 @@
+"""The supermarket model, join the shortest of d queues, in occupancy form.
+
+n servers of rate 1, Poisson arrivals of total rate n lambda; each customer samples d servers uniformly, with or without
+replacement, and joins the shortest, ties uniform. The state is x[i], the number of servers with more than i customers.
+With servers ranked by decreasing length, the server of rank m has #{i : m < x[i]} customers and the shortest of d sampled
+servers is the one of largest rank: the chain lumps exactly and a tick costs the same at every n.
+
+Sources: Vvedenskaya, Dobrushin and Karpelevich 1996; Mitzenmacher 2001, doi:10.1109/71.963420; heavy traffic
+lambda_n = 1 - beta/eta_n: Eschenfeldt and Gamarnik, arXiv:1610.03522.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+from decimal import Decimal, localcontext
+from fractions import Fraction
+from typing import Any, Self
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from .. import _check, bits
+from ..chain import PopulationModel, ceil_clock
+
+MAX_D = 64            # sampled rank by rank up to here
+MAX_FULL = 2**16      # d = n, join the shortest queue, up to here
+_LEVELS = (8, 12, 16, 24, 32, 48, 64)
+
+
+@dataclass(frozen=True)
+class Supermarket(PopulationModel, leaves=("n", "arrival_rate", "eta")):
+    """Join the shortest of d sampled queues: n servers of rate 1, `arrival_rate` lambda per server and unit time.
+
+    Args:
+      n: number of servers, 1 <= n < 2**31.
+      d: servers sampled by each customer: 1 <= d <= 64, or d = n <= 65536 (join the shortest queue of all).
+      arrival_rate: lambda > 0 per server; the unit of time is the mean service time.
+      replacement: d independent servers (True, as in the papers of the mean field) or d distinct ones.
+      buffer: customers a server holds, the one in service included; arrivals to a full server are lost. None: unbounded.
+      levels: rows of the state, grown when needed; a choice of speed that never changes a result. None: from the load.
+      eta: the scale of T = eta (1 - S), set by `heavy_traffic`; not used by the chain.
+
+    Initial states for `simulate`: None (empty); integer tail counts x_1 >= x_2 >= ... (servers with at least i customers);
+    or float fractions S_1 >= S_2 >= ..., rounded to n S_i half up (`heavy_traffic.tail_counts` makes counts from T).
+
+    Raises ValueError for parameters outside these ranges. Source: arXiv:1610.03522, section 2.
+    """
+
+    n: Any
+    d: int
+    arrival_rate: Any
+    replacement: bool = True
+    buffer: int | None = None
+    levels: int = 0
+    eta: Any = None
+    size: str = field(init=False, repr=False, default="")
+    lane: str = field(init=False, repr=False, default="")
+
+    def __post_init__(self) -> None:
+        n = self.n if _check.is_traced(self.n) else _check.integer("n", self.n, 1, 2**31 - 1, "give the number of servers")
+        d = _check.integer("d", self.d, 1, hint="give the number of servers a customer samples")
+        known = isinstance(n, int)
+        if known and d > MAX_D and (d != n or n > MAX_FULL):
+            raise ValueError(f"d must be at most {MAX_D}, or equal to n and at most {MAX_FULL}; got d={d} with n={n}")
+        if known and d > n and not self.replacement:
+            raise ValueError(f"d must be at most n without replacement; got d={d} with n={n}; "
+                             "use replacement=True or a smaller d")
+        rate = _check.real("arrival_rate", self.arrival_rate, 0.0, 1e6, open_low=True, hint="it is lambda per server")
+        if self.buffer is not None:
+            _check.integer("buffer", self.buffer, 1, 10**6, "it counts the customer in service; None is unbounded")
+        concrete = known and isinstance(rate, float)
+        levels = self.buffer or self.levels or (_choose_levels(n, d, rate) if concrete else _LEVELS[-1])
+        for name, value in (("n", n), ("d", d), ("arrival_rate", rate), ("replacement", bool(self.replacement)),
+                            ("levels", _check.integer("levels", levels, 1)),
+                            ("size", _size(n, d, rate) if concrete else ""),
+                            ("lane", "int16" if known and n < 2**15 and self.buffer is None else "int32")):
+            object.__setattr__(self, name, value)
+
+    @classmethod
+    def heavy_traffic(cls, n: int, d: int, beta: float, alpha: float | None = None, *, eta: float | None = None,
+                      replacement: bool = True, buffer: int | None = None) -> Self:
+        """The model at lambda_n = 1 - beta/eta_n with eta_n = n**alpha (alpha = 1/2 unless given), or with `eta` itself.
+
+        Raises ValueError unless 0 < beta < eta, eta >= 1 and only one of alpha and eta is given. Source: arXiv:1610.03522.
+        """
+        _check.integer("n", n, 1, 2**31 - 1)
+        if alpha is not None and eta is not None:
+            raise ValueError(f"give one of alpha and eta; got alpha={alpha!r} and eta={eta!r}")
+        if eta is None:
+            eta = float(n) ** _check.real("alpha", 0.5 if alpha is None else alpha, 0.0, 2.0, open_low=True)
+        eta = _check.real("eta", eta, 1.0)
+        beta = _check.real("beta", beta, 0.0, open_low=True)
+        if not beta < eta:
+            raise ValueError(f"beta must be below eta, since lambda = 1 - beta/eta > 0; got beta={beta:g} with eta={eta:g}; "
+                             "use a larger n or a smaller beta")
+        return cls(n, d, 1.0 - beta / eta, replacement, buffer, eta=eta)
+
+    # the exact chain
+
+    @property
+    def full(self) -> bool:
+        """d = n beyond the rank-by-rank range: the shortest queue of all, by one word."""
+        return self.d > MAX_D
+
+    @property
+    def words(self) -> int:
+        if self.size == "packed":
+            return 2
+        rank = 2 if self.size == "wide" else 1
+        return 2 + (rank + 2 if self.full else rank * self.d)
+
+    def clock(self) -> float:
+        return ceil_clock(self.n * (1 + Fraction(self.arrival_rate)))
+
+    def tables(self, clock: float) -> dict[str, Any]:
+        if clock < self.clock():
+            raise ValueError(f"clock must be at least {self.clock():g} ticks per unit time; got {clock:g}")
+        arrival = bits.threshold64(self.n * Fraction(self.arrival_rate), clock)
+        service = 2**64 - bits.threshold64(self.n, clock)
+        if self.size == "packed":  # the type is read off 32 bits: round to a multiple of 2**32
+            arrival, service = ((value + 2**31 >> 32) << 32 for value in (arrival, service))
+        tables = {"n": np.uint32(self.n), "arrival": bits.split64(arrival), "service": bits.split64(max(service, arrival))}
+        if self.full:
+            bounds = [bits.split64(value) for value in _full_thresholds(self.n, self.replacement)]
+            tables["shortest"] = tuple(np.array(part, np.uint32) for part in zip(*bounds, strict=True))
+        return tables
+
+    def init(self, initial: Any, keys: tuple[np.ndarray, np.ndarray]) -> tuple[Self, Any]:
+        tail = self.initial_tail(initial)
+        model = self
+        while model.buffer is None and model.levels < tail.size:
+            model = replace(model, levels=2 * model.levels)
+        if tail.size > model.levels:
+            raise ValueError(f"initial must have no customers above the buffer of {self.buffer}; got {tail.size} levels")
+        counts = np.zeros((model.levels, keys[0].size), model.lane)
+        counts[: tail.size] = tail[:, None]
+        return model, model.state_of(counts)
+
+    def initial_tail(self, initial: Any) -> np.ndarray:
+        """Integer tail counts (levels,) of what the user gave: None, counts, or fractions rounded to n S_i half up."""
+        if initial is None:
+            return np.zeros(0, np.int64)
+        tail = _check.vector("initial", initial)
+        if tail.dtype.kind == "f":
+            if tail.max() > 1 or tail.min() < 0:
+                raise ValueError("initial given as floats must be fractions S_i in [0, 1]; "
+                                 f"got {float(tail[np.argmax((tail > 1) | (tail < 0))]):g}; give integers for tail counts")
+            tail = np.floor(self.n * tail + 0.5).astype(np.int64)
+        if np.any(np.diff(tail) > 0) or tail.max() > self.n or tail.min() < 0:
+            raise ValueError(f"initial must be tail counts with n = {self.n} >= x_1 >= x_2 >= ... >= 0; got {initial!r}")
+        return np.trim_zeros(tail, "b").astype(np.int64)
+
+    def draw(self, tables: Any, words: tuple[jax.Array, ...]) -> jax.Array:
+        n = tables["n"]
+        (hi, lo), rest = words[:2], words[2:]
+        if self.full:
+            first, rest = self._ranks(n, hi, lo, rest, 1)[0][0], rest[-2:]
+            shortest = n - 1 - jnp.sum(jnp.stack([bits.lt64(*rest, *bound).astype(np.uint32) for bound in
+                                                  zip(*tables["shortest"], strict=True)]), axis=0, dtype=np.uint32)
+        else:
+            ranks, (hi, lo) = self._ranks(n, hi, lo, rest, self.d)
+            first, shortest = ranks[0], _largest(ranks, n, distinct=not self.replacement)
+        if self.size == "packed":
+            arrival, service = hi < tables["arrival"][0], hi >= tables["service"][0]
+        else:
+            arrival, service = bits.lt64(hi, lo, *tables["arrival"]), ~bits.lt64(hi, lo, *tables["service"])
+        mark = jnp.where(arrival, shortest, ~jnp.where(service, first, n))
+        return mark.astype(np.int32).astype(self.lane)
+
+    def _ranks(self, n: Any, hi: Any, lo: Any, rest: Any, count: int) -> tuple[list[Any], tuple[Any, Any]]:
+        """`count` ranks, the first below n, and the word that is left for the type; distinct: rank k is below n - k."""
+        bounds = [n - np.uint32(0 if self.replacement else k) for k in range(count)]
+        if self.size == "packed":
+            ranks = []
+            for bound in bounds:
+                rank, hi, lo = bits.next_rank(hi, lo, bound)
+                ranks.append(rank)
+            return ranks, (hi, lo)
+        if self.size == "wide":
+            return [bits.mulhi64(rest[2 * k], rest[2 * k + 1], bound) for k, bound in enumerate(bounds)], (hi, lo)
+        return [bits.mulhi32(rest[k], bound) for k, bound in enumerate(bounds)], (hi, lo)
+
+    def null(self, tables: Any) -> jax.Array:
+        return (~tables["n"]).astype(np.int32).astype(self.lane)
+
+    def apply(self, tables: Any, state: Any, mark: jax.Array) -> Any:
+        x, arrivals = state
+        zero, one = jnp.zeros((), x.dtype), jnp.ones((), x.dtype)
+        arrival = mark >= 0
+        rank = jnp.where(arrival, mark, ~mark)
+        length = jnp.sum((rank < x[:-1]).astype(x.dtype), axis=0, dtype=x.dtype)
+        target = jnp.where(arrival, length, length - one)
+        level = jax.lax.broadcasted_iota(x.dtype, (x.shape[0], 1), 0)
+        return x + jnp.where(level == target, jnp.where(arrival, one, -one), zero), arrivals + arrival.astype(np.int32)
+
+    def counts(self, state: Any) -> jax.Array:
+        return state[0][:-1]
+
+    def state_of(self, counts: np.ndarray) -> Any:
+        x = np.zeros((counts.shape[0] + 1, counts.shape[1]), self.lane)
+        x[:-1] = counts
+        return x, np.zeros(counts.shape[1], np.int32)
+
+    def tail(self, counts: Any) -> Any:
+        return counts
+
+    def counters(self, state: Any) -> tuple[dict[str, jax.Array], Any]:
+        x, arrivals = state
+        counters = {"arrivals": arrivals}
+        if self.buffer is not None:  # the last row counts arrivals to full servers
+            counters["lost"] = x[-1]
+            x = jnp.concatenate([x[:-1], jnp.zeros_like(x[-1:])])
+        return counters, (x, jnp.zeros_like(arrivals))
+
+    def overflow(self, state: Any) -> jax.Array:
+        last = state[0][-1] != 0
+        return last if self.buffer is None else jnp.zeros_like(last)
+
+    def grow(self, state: Any) -> tuple[Self, Any]:
+        model = self.at_levels(2 * self.levels)
+        x, arrivals = state
+        more = jnp.zeros((model.levels - self.levels, x.shape[1]), x.dtype)
+        return model, (jnp.concatenate([x, more]), arrivals)
+
+    # the population process
+
+    @property
+    def jumps(self) -> np.ndarray:
+        up = np.eye(self.levels, dtype=np.int32)
+        return np.concatenate([up, -up])
+
+    def rates(self, x: jax.Array, inverse_n: Any = 0.0) -> jax.Array:
+        w = self.joins(jnp.concatenate([jnp.ones(1, x.dtype), x]), inverse_n)
+        above = jnp.concatenate([x[1:], jnp.zeros(1, x.dtype)])
+        return jnp.concatenate([self.arrival_rate * (w[:-1] - w[1:]), x - above])
+
+    def joins(self, y: jax.Array, inverse_n: Any = 0.0) -> jax.Array:
+        """w(y): the chance that all d sampled servers lie in a fraction y; y**d, or C(ny, d)/C(n, d) when distinct."""
+        if self.replacement:
+            return y**self.d
+        taken = jnp.arange(self.d, dtype=y.dtype) * inverse_n
+        return jnp.prod((y[..., None] - taken) / (1 - taken), axis=-1)
+
+    def at_levels(self, levels: int) -> Self:
+        return self if self.buffer is not None else replace(self, levels=levels)
+
+    def guess(self) -> np.ndarray:
+        """Densities near the fixed point, (levels,): lambda**((d**i - 1)/(d - 1)), exact without a buffer."""
+        return self.arrival_rate ** _exponents(self.d, self.levels)
+
+
+def _exponents(d: int, levels: int) -> np.ndarray:
+    """(d**i - 1)/(d - 1) for i = 1..levels (i at d = 1), inf beyond the floats."""
+    with np.errstate(over="ignore"):
+        i = np.arange(1.0, levels + 1)
+        return i if d == 1 else np.cumsum(float(d) ** (i - 1))
+
+
+def _choose_levels(n: int, d: int, rate: float) -> int:
+    """The least stored level count that the mean field fills with fewer than 1e-9 servers; more are grown when needed."""
+    if rate >= 1:
+        return 16
+    occupied = int(np.sum(n * rate ** _exponents(d, _LEVELS[-1]) >= 1e-9)) + 1
+    return next((levels for levels in _LEVELS if levels >= occupied), _LEVELS[-1])
+
+
+def _size(n: int, d: int, rate: float) -> str:
+    """How ranks are drawn: `packed` (a tick from one 64-bit word), `narrow` (32 bits a rank) or `wide` (64 bits a rank)."""
+    if n > 10**6 or abs(1 - rate) < 1e-4:
+        return "wide"
+    return "packed" if n <= 2**16 and d * math.log2(n) + 32 <= 64 else "narrow"
+
+
+def _largest(ranks: list[Any], n: Any, *, distinct: bool) -> Any:
+    """The largest sampled rank. Distinct ranks by Floyd's rule: ranks[0] is uniform below n, ranks[k] below n - k."""
+    d = len(ranks)
+    if distinct:
+        chosen: list[Any] = []
+        for k in range(d - 1, -1, -1):
+            taken = [ranks[k] == other for other in chosen]
+            repeated = taken[0] if taken else None
+            for other in taken[1:]:
+                repeated = repeated | other
+            chosen.append(ranks[k] if repeated is None else jnp.where(repeated, n - np.uint32(k + 1), ranks[k]))
+        ranks = chosen
+    largest = ranks[0]
+    for rank in ranks[1:]:
+        largest = jnp.maximum(largest, rank)
+    return largest
+
+
+def _full_thresholds(n: int, replacement: bool) -> list[int]:
+    """floor(2**64 P(largest of n ranks < n - j)) for j = 1, 2, ... while positive: how far below n - 1 the largest is."""
+    if not replacement:
+        return [0]
+    with localcontext() as context:
+        context.prec = 60
+        scaled = [int(2**64 * ((1 - Decimal(j) / n).ln() * n).exp()) for j in range(1, min(n, 64))]
+    return [value for value in scaled if value > 0] or [0]

@@ -62,7 +62,9 @@ class Engine:
         streams = bits.stream(*self.keys, np.zeros(self.lanes, np.uint32), bits.INITIAL)
         self.model, state = model.init(initial, streams)
         self.tables = self.model.tables(self.clock)
-        self._state = jax.tree.map(self._put, state)
+        self.state = jax.tree.map(self._put, state)
+        #: ticks a call may give a replica: int32 counters, and int16 lanes where the state has them, do not wrap
+        self.longest = 2**15 - 1 if any(leaf.dtype == np.int16 for leaf in jax.tree.leaves(state)) else 2**30
         self.ticks = np.zeros(self.lanes, np.int64)
         self.totals: dict[str, np.ndarray] = {}
         self.compile_seconds = 0.0
@@ -73,6 +75,7 @@ class Engine:
         takes: (S <= segments, replicas) integers in [0, 2**31). A call that runs out of levels is done again with more.
         """
         rows, replicas = takes.shape
+        keep = np.arange(self.segments) < rows
         padded = np.zeros((self.segments, self.lanes), np.int32)
         padded[:rows, :replicas] = takes
         after = self.ticks + padded.sum(axis=0, dtype=np.int64)
@@ -81,21 +84,26 @@ class Engine:
         low, high = self.ticks.astype(np.uint64) & np.uint64(0xFFFFFFFF), self.ticks >> 32
         position = (self._put(low.astype(np.uint32)), self._put(high.astype(np.uint32)))
         while True:
-            start = self._state
-            state, saved, counters, overflow = self._call(start, *position, self._put(padded))
+            start = self.state
+            state, saved, counters, overflow = self._call(keep, start, *position, self._put(padded))
             if not np.any(np.asarray(overflow)[: self.replicas]):
                 break
             self.model, grown = self.model.grow(start)
-            self._state = jax.tree.map(self._put, grown)
-        self._state, self.ticks = state, after
+            self.state = jax.tree.map(self._put, grown)
+        self.state, self.ticks = state, after
         for name, value in counters.items():
             self.totals[name] = self.totals.get(name, 0) + np.asarray(value).astype(np.int64)
         return np.asarray(saved)[:rows, :, :replicas]
 
-    def _call(self, *args: Any) -> Any:
+    @property
+    def counts_rows(self) -> int:
+        """Rows of the counts, `states` of the model as it has grown."""
+        return self.model.counts(self.state).shape[0]
+
+    def _call(self, keep: np.ndarray, *args: Any) -> Any:
         # x64 only where the model computes in float64; integer models pin every dtype and do not care
         with jax.enable_x64(True) if self.model.float64 else contextlib.nullcontext():
-            operands = (self.tables, self._keys, *args)
+            operands = (self.tables, keep, self._keys, *args)
             shapes = tuple((leaf.shape, str(leaf.dtype)) for leaf in jax.tree.leaves(operands))
             name = (self.model.program(), self._mesh, self.block, self.chunk, shapes, jax.config.jax_enable_x64)
             if name not in _compiled:
@@ -117,17 +125,18 @@ def _compile(program: Model, mesh: Any, block: int, chunk: int, operands: Any) -
     def lanes(tree: Any) -> Any:
         return jax.tree.map(lambda leaf: PartitionSpec(*(None,) * (np.ndim(leaf) - 1), "replica"), tree)
 
-    tables, *others = operands
-    specs = (jax.tree.map(lambda leaf: PartitionSpec(), tables), *map(lanes, others))
+    tables, _, *others = operands
+    specs = (jax.tree.map(lambda leaf: PartitionSpec(), tables), PartitionSpec(), *map(lanes, others))
     last = PartitionSpec("replica")
     run = jax.shard_map(functools.partial(_local, program, block, chunk), mesh=mesh, in_specs=specs, check_vma=False,
-                        out_specs=(specs[2], PartitionSpec(None, None, "replica"), last, last))
+                        out_specs=(specs[3], PartitionSpec(None, None, "replica"), last, last))
     # wide vectors are up to 1.8 times faster where the machine has them
     options = {"xla_cpu_prefer_vector_width": 512} if mesh.devices.flat[0].platform == "cpu" else None
     return jax.jit(run, compiler_options=options).lower(*operands).compile()
 
 
-def _local(program: Model, block: int, chunk: int, tables: Any, keys: Any, state: Any, low: Any, high: Any, takes: Any) -> Any:
+def _local(program: Model, block: int, chunk: int, tables: Any, keep: Any, keys: Any, state: Any, low: Any, high: Any,
+           takes: Any) -> Any:
     """All blocks of one device, one after the other."""
 
     def split(leaf: Any) -> Any:
@@ -138,10 +147,11 @@ def _local(program: Model, block: int, chunk: int, tables: Any, keys: Any, state
         return jnp.moveaxis(leaf, 0, -2).reshape(*leaf.shape[1:-1], leaf.shape[0] * block)
 
     blocks = jax.tree.map(split, (keys, state, low, high, takes))
-    return jax.tree.map(join, lax.map(lambda args: _block(program, chunk, tables, *args), blocks))
+    return jax.tree.map(join, lax.map(lambda args: _block(program, chunk, tables, keep, *args), blocks))
 
 
-def _block(program: Model, chunk: int, tables: Any, keys: Any, state: Any, low: Any, high: Any, takes: Any) -> Any:
+def _block(program: Model, chunk: int, tables: Any, keep: Any, keys: Any, state: Any, low: Any, high: Any,
+           takes: Any) -> Any:
     """One block of replicas through all segments; a replica whose ticks are done gets null marks while others finish."""
     null = program.null(tables)
 
@@ -152,17 +162,18 @@ def _block(program: Model, chunk: int, tables: Any, keys: Any, state: Any, low: 
         mark = jax.tree.map(lambda drawn, nothing: jnp.where(offset < take, drawn, nothing), mark, null)
         return lax.scan(lambda s, m: (program.apply(tables, s, m), None), state, mark)[0]
 
-    def segment(carry: Any, take: Any) -> Any:
-        state, low, high = carry
+    def segment(carry: Any, ahead: Any) -> Any:
+        (state, low, high), (kept, take) = carry, ahead
         take = take.astype(np.uint32)
         chunks = (jnp.max(take) + np.uint32(chunk - 1)) // np.uint32(chunk)
         within = lax.broadcasted_iota(np.uint32, (chunk, 1), 0)
         state = lax.fori_loop(np.uint32(0), chunks,
                               lambda c, s: ticks(s, (low, high), take, c * np.uint32(chunk) + within), state)
         after = low + take
-        return (state, after, high + (after < low).astype(np.uint32)), program.counts(state)
+        saved = lax.cond(kept, program.counts, lambda s: jnp.zeros_like(program.counts(s)), state)
+        return (state, after, high + (after < low).astype(np.uint32)), saved
 
-    (state, _, _), saved = lax.scan(segment, (state, low, high), takes)
+    (state, _, _), saved = lax.scan(segment, (state, low, high), (keep, takes))
     overflow = program.overflow(state)
     counters, state = program.counters(state)
     return state, saved, counters, overflow

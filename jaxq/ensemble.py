@@ -107,3 +107,70 @@ def _jsonable(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value
+
+
+@dataclass(frozen=True)
+class Ensemble(Result):
+    """Moments over replicas of a simulated model on a time grid, from `jaxq.simulate`.
+
+    tail_mean, tail_variance, tail_stderr: (time, level), fraction of servers with at least i customers, level 1 first; the
+      variance is over replicas (divisor R - 1) and stderr = sqrt(variance / R). Exact integer sums, divided once.
+    mean_queue_length, ..._variance, ..._stderr: (time,), customers per server, the one in service included.
+    T_mean, T_stderr: (time, level), T = eta (1 - S), where the model knows eta; else None.
+    paths: (time, level, replica) int32 tail counts, with save="paths"; else None.
+    events: ticks of all replicas together, null ones included. arrivals, departures, lost: customers of all replicas.
+    seconds: wall time without compile_seconds. With one replica the errors are nan.
+    """
+
+    dims: ClassVar[dict[str, tuple[str, ...]]] = {
+        "times": ("time",), "tail_mean": ("time", "level"), "tail_variance": ("time", "level"),
+        "tail_stderr": ("time", "level"), "mean_queue_length": ("time",), "mean_queue_length_variance": ("time",),
+        "mean_queue_length_stderr": ("time",), "T_mean": ("time", "level"), "T_stderr": ("time", "level"),
+        "paths": ("time", "level", "replica")}
+    json_keys: ClassVar[tuple[str, ...]] = (
+        "times", "tail_mean", "tail_stderr", "mean_queue_length", "mean_queue_length_stderr", "events", "arrivals",
+        "departures", "seconds", "compile_seconds", "events_per_second", "replicas", "seed", "model")
+
+    times: np.ndarray
+    tail_mean: np.ndarray
+    tail_variance: np.ndarray
+    tail_stderr: np.ndarray
+    mean_queue_length: np.ndarray
+    mean_queue_length_variance: np.ndarray
+    mean_queue_length_stderr: np.ndarray
+    T_mean: np.ndarray | None
+    T_stderr: np.ndarray | None
+    paths: np.ndarray | None
+    events: int
+    arrivals: int
+    departures: int
+    lost: int
+    replicas: int
+    seed: int
+    seconds: float
+    compile_seconds: float
+    events_per_second: float
+    model: dict[str, Any]
+
+
+def describe(model: Any) -> dict[str, Any]:
+    """Name and parameters of a model, as stored in results."""
+    hidden = ("size", "lane", "levels")  # choices of speed
+    fields = {field.name: getattr(model, field.name) for field in dataclasses.fields(model) if field.name not in hidden}
+    return {"name": type(model).__name__} | {name: value if isinstance(value, (int, float, bool, str, type(None)))
+                                             else str(value) for name, value in fields.items()}
+
+
+def provenance() -> dict[str, Any]:
+    """Versions, device and date, stored with every result."""
+    import datetime
+    import platform
+
+    import jax
+
+    from . import __version__
+
+    return {"jaxq_version": __version__, "jax_version": jax.__version__, "numpy_version": np.__version__,
+            "python_version": platform.python_version(), "machine": platform.machine(),
+            "device": jax.devices()[0].device_kind, "devices": jax.device_count(), "generator": "threefry2x32-20",
+            "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")}

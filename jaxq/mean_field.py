@@ -1,0 +1,269 @@
+"""The mean field of a population model: its ODE dx/dt = drift(x), and the fixed point drift(x) = 0.
+
+The limit n -> infinity of the density x = counts/n (Kurtz 1970). The drift is the model's own `rates` times `jumps`;
+nothing here knows any particular system. `mean_field` and `fixed_point` give float64 numbers; `mean_field_path` and
+`newton_step` are pure JAX, to be differentiated in the model's parameters (a model is a pytree) inside
+`with jax.enable_x64(True):`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from . import _check, ode
+from .chain import Model, PopulationModel
+from .ensemble import Result
+
+_MOST_LEVELS = 1024
+_TRUNCATION = 1e-9   # truncation error that ends the search for levels
+_RESIDUAL = 1e-10    # largest |drift| of an accepted fixed point
+_RELAXATION = (0.0, 50.0, 500.0, 5000.0)  # times to follow the flow before Newton's method, until one is enough
+
+
+@dataclass(frozen=True)
+class MeanField(Result):
+    """Mean field on a time grid: `times` (time,), `tail` (time, level) fractions of servers with at least i customers,
+    `mean_queue_length` (time,) per server, and `truncation_error`, the largest change in either when the levels double."""
+
+    dims: ClassVar[dict[str, tuple[str, ...]]] = {"times": ("time",), "tail": ("time", "level"),
+                                                  "mean_queue_length": ("time",)}
+    json_keys: ClassVar[tuple[str, ...]] = ("times", "tail", "mean_queue_length", "truncation_error")
+
+    times: np.ndarray
+    tail: np.ndarray
+    mean_queue_length: np.ndarray
+    truncation_error: float
+
+
+@dataclass(frozen=True)
+class FixedPoint(Result):
+    """Fixed point of the mean field: `tail` (level,), `mean_queue_length` per server, `density` (state,) and `residual`,
+    the largest |drift| there (per unit time)."""
+
+    dims: ClassVar[dict[str, tuple[str, ...]]] = {"tail": ("level",), "density": ("state",)}
+    json_keys: ClassVar[tuple[str, ...]] = ("tail", "mean_queue_length", "residual")
+
+    tail: np.ndarray
+    density: np.ndarray
+    mean_queue_length: float
+    residual: float
+
+
+def mean_field(model: Model, ts: Any, *, initial: Any = None, finite_n: bool = False, levels: int | None = None,
+               method: str = "odeint") -> MeanField:
+    """The mean-field path dx/dt = drift(x) from `initial` at time 0.
+
+    Args:
+      model: a PopulationModel; its n is ignored unless `finite_n`.
+      ts: times (time,), >= 0, strictly increasing, in the unit of the model's rates.
+      initial: None (empty), densities (floats; for the supermarket model S_1 >= S_2 >= ...), or counts (integers, divided
+        by n). Where states are levels a short one ends in zeros.
+      finite_n: use the drift of the chain with n servers, rates(x, 1/n), instead of its limit.
+      levels: solve with this many levels, and with twice as many to measure the truncation error; None: double them until
+        the error is below 1e-9.
+      method: "odeint" (adaptive) or "rk4" (fixed step).
+
+    Returns a MeanField, its numbers from the solution with twice the levels.
+
+    Raises ValueError for bad arguments, and for a model without a closed mean field (server by server on a graph).
+    Source: Mitzenmacher 2001, doi:10.1109/71.963420; Kurtz 1970, doi:10.2307/3212147.
+    """
+    ts = _check.times(ts)
+    _check.choice("method", method, ode.METHODS)
+    model, start = _start(_population(model, "mean_field"), initial, levels)
+    inverse_n = 1.0 / model.n if finite_n else 0.0
+    slack = 1e-8 + inverse_n  # at finite n the drift itself may lead below 0, by less than one server
+
+    def follow(model: PopulationModel, start: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        states = ode.solve(_drift, start, ts, (model, inverse_n), method=method,
+                           step=_step(model, start, inverse_n, method), check=lambda x: _bad_tail(model, x.T, slack))
+        tail = np.asarray(model.tail(states.T), np.float64).T
+        return tail, tail.sum(axis=1)
+
+    tail, mean = follow(model, start)
+    error, least = 0.0, _levels(model)
+    while _truncated(model):
+        model, start = _doubled(model, start)
+        (coarse, coarse_mean), (tail, mean) = (tail, mean), follow(model, start)
+        least = coarse.shape[1]
+        error = float(max(np.max(np.abs(tail[:, :least] - coarse)), np.max(np.abs(mean - coarse_mean))))
+        if levels is not None or error <= _TRUNCATION:
+            break
+        if 2 * least >= _MOST_LEVELS:
+            raise ValueError(f"mean_field must fit in {least} levels up to t = {ts[-1]:g}; got a truncation error of "
+                             f"{error:.2g}; use an earlier end, or levels={least} to accept that error")
+    attributes = {"model": repr(model), "method": method, "finite_n": finite_n, "levels": least}
+    return MeanField(attributes, ts, tail[:, :least], mean, error)
+
+
+def mean_field_path(model: PopulationModel, ts: Any, initial: Any = None, *, method: str = "odeint",
+                    step: float | None = None, finite_n: bool = False) -> jax.Array:
+    """Densities (time, states) of the mean field, pure JAX, at the levels the model has; `model.tail(x.T)` are its tails.
+
+    Differentiable in the model's leaves and in `initial`: reverse mode with "odeint", both modes with "rk4". For instance
+    the slope in lambda of the mean queue length at t = 10::
+
+        with jax.enable_x64(True):
+            slope = jax.grad(lambda rate: mean_field_path(Supermarket(100, 2, rate), [10.0]).sum())(0.9)
+
+    Args:
+      ts: concrete times, as in `mean_field`; initial: densities (states,) or None (empty).
+      step: internal time step; None: from the Jacobian at this model, which jit and vmap hide: there give it
+        (for the supermarket model 0.1/d serves every lambda <= 1).
+
+    Raises ValueError where x64 is off, or `step` is needed.
+    """
+    _population(model, "mean_field_path")
+    inverse_n = 1.0 / model.n if finite_n else 0.0
+    if step is None or initial is None:
+        try:
+            seen = jax.tree.map(_value, model)
+            start = _start(seen, None, None)[1] if initial is None else np.asarray(jax.tree.map(_value, initial), np.float64)
+            step = step or _step(seen, start, _value(inverse_n), method)
+        except jax.errors.ConcretizationTypeError:
+            raise ValueError("mean_field_path needs step and initial where jit or vmap hides the model's numbers; "
+                             f"got step={step!r}; give both (0.1/d serves the supermarket model)") from None
+        initial = start if initial is None else initial
+    return ode.path(_drift, initial, ts, (model, inverse_n), step=step, method=method)
+
+
+def fixed_point(model: Model, *, levels: int | None = None) -> FixedPoint:
+    """The fixed point of the mean field, by Newton's method on the model's drift from `model.guess()`.
+
+    The Jacobian is exact (autodiff, float64). A guess from which Newton's method fails is first relaxed by the flow. Without
+    `levels` they are doubled until the last one is empty to 1e-14. n is ignored.
+
+    Raises ValueError for an overloaded system (lambda >= 1 without a buffer), a residual above 1e-10, or a model without
+    a closed mean field.
+    """
+    model = _population(model, "fixed_point")
+    if levels is not None:
+        model = model.at_levels(_check.integer("levels", levels, 1))
+    while True:
+        guess = _guess(model)
+        last = float(model.tail(guess)[-1])
+        grows = levels is None and _truncated(model)
+        if _truncated(model) and not last < 1:
+            raise ValueError("fixed_point needs a load below 1 (arrival_rate < 1 per server of rate 1) or a finite buffer; "
+                             f"got {model!r}; lower arrival_rate or give a buffer")
+        if not (grows and last > 1e-14):
+            density, residual = _newton(model, guess)
+            tail = np.asarray(model.tail(density), np.float64)
+            if not (grows and tail[-1] > 1e-14):
+                return FixedPoint({"model": repr(model)}, tail, density, float(tail.sum()), residual)
+        if 2 * _levels(model) > _MOST_LEVELS:
+            raise ValueError(f"fixed_point must fit in {_MOST_LEVELS} levels; got {model!r}, too near its full load; "
+                             "lower arrival_rate, or give levels to truncate there")
+        model = model.at_levels(2 * _levels(model))
+
+
+def newton_step(x: jax.Array, model: PopulationModel) -> jax.Array:
+    """x - J(x)^-1 drift(x), pure JAX. At a fixed point it returns x, and its derivatives in the model's leaves with x held
+    are those of the fixed point itself (implicit function theorem; first order only)."""
+    drift, jacobian = model.drift(x), jax.jacfwd(model.drift)(x)
+    return x - jnp.linalg.solve(jacobian, drift)
+
+
+def _newton(model: PopulationModel, guess: np.ndarray) -> tuple[np.ndarray, float]:
+    residual, problem = np.inf, None
+    for horizon in _RELAXATION:
+        x = guess
+        if horizon:
+            x = ode.solve(_drift, guess, np.array([horizon]), (model, 0.0), step=_step(model, guess, 0.0, "odeint"))[0]
+        with jax.enable_x64(True):
+            for _ in range(30):
+                x, before = map(np.asarray, _iterate(jnp.asarray(x, jnp.float64), jax.tree.map(np.float64, model)))
+                if not before > 1e-13:
+                    break
+            residual = float(_iterate(jnp.asarray(x), jax.tree.map(np.float64, model))[1])
+        problem = _bad_tail(model, x[:, None], 1e-8) if np.all(np.isfinite(x)) else "it is not finite"
+        if residual <= _RESIDUAL and problem is None:
+            return x, residual
+    raise ValueError(f"fixed_point must reach |drift| <= {_RESIDUAL:g} with tails in [0, 1]; got {residual:.3g}"
+                     f"{' and ' + problem if problem else ''} after following the flow to t = {_RELAXATION[-1]:g}; "
+                     "check the model's rates, or give it a better guess()")
+
+
+@jax.jit
+def _iterate(x: jax.Array, model: PopulationModel) -> tuple[jax.Array, jax.Array]:
+    return newton_step(x, model), jnp.max(jnp.abs(model.drift(x)))
+
+
+def _drift(x: jax.Array, t: Any, parameters: tuple[PopulationModel, Any]) -> jax.Array:
+    model, inverse_n = parameters
+    return model.drift(x, inverse_n)
+
+
+def _step(model: PopulationModel, start: np.ndarray, inverse_n: float, method: str) -> float:
+    """Internal spacing from ||J|| between the start and the guess."""
+    weights = np.linspace(0.0, 1.0, 5)[:, None]
+    states = (1 - weights) * start + weights * np.clip(_guess(model), 0.0, 1.0)
+    return ode.SPACING[method] / max(ode.jacobian_norm(_drift, states, (model, inverse_n)), 1e-6)
+
+
+def _guess(model: PopulationModel) -> np.ndarray:
+    with np.errstate(all="ignore"):  # lambda**(d**i) beyond the floats, in either direction
+        return np.asarray(model.guess(), np.float64)
+
+
+def _population(model: Any, name: str) -> PopulationModel:
+    if not isinstance(model, PopulationModel):
+        raise ValueError(f"{name} needs a population model, one with jumps and rates; got {type(model).__name__}, whose "
+                         "occupancy is not closed; use jaxq.Supermarket for the mean field of the complete graph, "
+                         "or the pair approximation")
+    return model
+
+
+def _levels(model: PopulationModel) -> int:
+    return int(np.shape(model.tail(np.zeros(model.jumps.shape[1])))[0])
+
+
+def _truncated(model: PopulationModel) -> bool:
+    return bool(model.at_levels(2 * _levels(model)).jumps.shape[1] > model.jumps.shape[1])
+
+
+def _doubled(model: PopulationModel, density: np.ndarray) -> tuple[PopulationModel, np.ndarray]:
+    """The model with twice the levels and the same density; `grow` of unit counts says where each state goes."""
+    larger, state = model.grow(model.state_of(np.eye(density.size, dtype=np.int32)))
+    return larger, np.asarray(larger.counts(state), np.float64) @ density
+
+
+def _start(model: PopulationModel, initial: Any, levels: int | None) -> tuple[PopulationModel, np.ndarray]:
+    """The model with levels for `initial`, and its density (states,)."""
+    if levels is not None:
+        model = model.at_levels(_check.integer("levels", levels, 1))
+    if initial is None:
+        nobody = np.zeros(1, np.uint32)
+        model, state = model.init(None, (nobody, nobody))
+        return model, np.asarray(model.counts(state), np.float64)[:, 0] / model.n
+    given = _check.vector("initial", initial)
+    density = given / model.n if given.dtype.kind in "iu" else given.astype(np.float64)
+    while levels is None and density.size > model.jumps.shape[1] and _truncated(model):
+        model = model.at_levels(2 * _levels(model))
+    states = model.jumps.shape[1]
+    if density.size < states == _levels(model):
+        density = np.concatenate([density, np.zeros(states - density.size)])
+    problem = _bad_tail(model, density[:, None], 1e-12) if density.size == states else f"it has {given.size}"
+    if problem:
+        raise ValueError(f"initial must be {states} densities (floats) or counts (integers) with tails 1 >= S_1 >= ... >= 0; "
+                         f"{problem}; got {np.array2string(given, threshold=8)}")
+    return model, density
+
+
+def _bad_tail(model: PopulationModel, density: np.ndarray, slack: float) -> str | None:
+    """What is wrong with the tails of densities (states, points), or None."""
+    tail = np.asarray(model.tail(density), np.float64)
+    bounded = np.concatenate([np.ones_like(tail[:1]), tail, np.zeros_like(tail[:1])])
+    rise = np.diff(bounded, axis=0)
+    level = int(np.argmax(np.max(rise, axis=1)))
+    return f"the tail rises by {rise[level].max():.3g} at level {level + 1}" if rise.max() > slack else None
+
+
+def _value(leaf: Any) -> Any:
+    """A leaf's number, also inside grad and jvp."""
+    return float(jax.lax.stop_gradient(leaf)) if _check.is_traced(leaf) else leaf

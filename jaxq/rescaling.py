@@ -1,0 +1,144 @@
+"""The static side of heavy traffic: T_i = eta (1 - S_i), its fixed points and bounds, starts and the stopping time.
+
+All of it is host arithmetic in float64; `heavy_traffic` gives these names again beside the systems that move T. Level 1 is
+first in every array. Source: Eschenfeldt and Gamarnik, arXiv:1610.03522, whose equation numbers are used.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from . import _check
+
+
+def pi(levels: int, d: int, beta: float) -> np.ndarray:
+    """The limit's fixed point (16), (levels,): pi_i = beta (d**i - 1)/(d - 1), beta i at d = 1.
+
+    Raises ValueError where the top level is beyond the floats.
+    """
+    fixed = _check.real("beta", beta, 0.0, open_low=True) * _geometric(levels, d)
+    if not np.isfinite(fixed[-1]):
+        raise ValueError(f"levels must keep d**levels within the floats; got {levels} with d={d}; use fewer")
+    return fixed
+
+
+def fixed_point_T(levels: int, d: int, beta: float, eta: float) -> np.ndarray:
+    """The fixed point at finite eta, (levels,): T_i = eta (1 - lambda**((d**i - 1)/(d - 1))), lambda = 1 - beta/eta."""
+    return -eta * np.expm1(_log_tail(levels, d, beta, eta))
+
+
+def theorem5_bound(levels: int, d: int, beta: float, eta: float, *, sharper: bool = False) -> np.ndarray:
+    """Lower bound (levels,) on the stationary E S_i at every n: 1 - (beta/eta)(d**i - 1)/(d - 1), Theorem 5 (17).
+
+    It falls below 0, and says nothing, at high levels. `sharper`: lambda**((d**i - 1)/(d - 1)) instead, which holds with
+    replacement, since E S_i = lambda E S_{i-1}**d >= lambda (E S_{i-1})**d (Jensen); an equality at level 1.
+    """
+    tail = _log_tail(levels, d, beta, eta)
+    return np.exp(tail) if sharper else 1 - beta / eta * _geometric(levels, d)
+
+
+def tail_counts(T: Any, n: int, eta: float) -> np.ndarray:
+    """Integer tail counts x_i = n S_i, S = 1 - T/eta, rounded half up, then made nonincreasing; trailing zeros cut.
+
+    Args: T (level,), nondecreasing in [0, eta] (to 1e-12 eta), level 1 first; `Supermarket` starts from the result.
+
+    Raises ValueError naming the first level where T is not such a profile.
+    """
+    n = _check.integer("n", n, 1)
+    T = profile("T", T, eta)
+    counts = np.floor(n * np.clip(1 - T / eta, 0.0, 1.0) + 0.5).astype(np.int64)
+    return np.trim_zeros(np.minimum.accumulate(counts), "b")
+
+
+def start_profile(levels: int, d: int, beta: float, eta: float, *, bump: float = 2.0, bump_levels: int = 3,
+                  alpha: float | None = None) -> np.ndarray:
+    """The study's start, (levels,): the finite-eta fixed point plus bump * beta on levels 1..bump_levels.
+
+    Raises ValueError where that is no profile, T_k + bump beta > T_{k+1} at k = bump_levels (small eta, or d = 1), naming
+    the least eta, and with `alpha` (eta = n**alpha) the least n.
+    """
+    k, bump = _check.integer("bump_levels", bump_levels, 1), _check.real("bump", bump, 0.0)
+    T = fixed_point_T(max(_check.integer("levels", levels, 1), k + 1), d, beta, eta)
+
+    def excess(eta: float) -> float:
+        low, high = fixed_point_T(k + 1, d, beta, eta)[-2:]
+        return low + bump * beta - high
+
+    if excess(eta) > 0:
+        least = "no eta is large enough"
+        if d**k > bump and alpha is not None:
+            least = f"the least n is {_least(lambda n: excess(max(float(n) ** alpha, beta * (1 + 1e-9))) <= 0)}"
+        elif d**k > bump:
+            least = f"the least eta is about {_least(lambda e: excess(max(float(e), beta * (1 + 1e-9))) <= 0)}"
+        raise ValueError(f"a start raised by {bump:g} beta on levels 1..{k} needs T_{k} + {bump:g} beta <= T_{k + 1}; "
+                         f"got {T[k - 1] + bump * beta:.4g} > {T[k]:.4g} at d={d}, eta={eta:g}; {least}; "
+                         "give another start (--start)")
+    T[:k] += bump * beta
+    return T[:levels]
+
+
+def stopping_time(times: Any, T: Any, eta: float, *, a: float = 0.25, rho: float | None = None, d: int = 2) -> Any:
+    """First saved time with max_{1 <= i <= i*} |T_i| >= eta**a, i* = max(1, floor((a/2) log_rho eta)); inf if never.
+
+    Args: times (time,); T (time, level) or (time, level, replica); 0 < a < 1/2; rho > d, d + 1 unless given.
+
+    Returns a float, or (replica,). Seen on the save grid only, so never before the true t*. Source: arXiv:1610.03522.
+    """
+    times, T, d = _check.times(times), np.asarray(T, np.float64), check_d(d)
+    a = _check.real("a", a, 0.0, 0.5, open_low=True, open_high=True)
+    rho = _check.real("rho", d + 1 if rho is None else rho, d, open_low=True)
+    eta = _check.real("eta", eta, 1.0)
+    top = max(1, math.floor(a / 2 * math.log(eta) / math.log(rho)))
+    if T.ndim not in (2, 3) or T.shape[0] != times.size or T.shape[1] < top:
+        raise ValueError(f"T must be (time, level) or (time, level, replica) with {times.size} times and levels 1..{top}; "
+                         f"got shape {T.shape}; save more levels or use a smaller a")
+    reached = np.max(np.abs(T[:, :top]), axis=1) >= eta**a
+    first = np.where(reached.any(axis=0), times[np.argmax(reached, axis=0)], np.inf)
+    return float(first) if first.ndim == 0 else first
+
+
+def _geometric(levels: int, d: int) -> np.ndarray:
+    """(d**i - 1)/(d - 1) for i = 1..levels; i at d = 1; inf beyond the floats."""
+    levels = _check.integer("levels", levels, 1)
+    with np.errstate(over="ignore"):
+        return np.cumsum(np.power(float(check_d(d)), np.arange(levels)))
+
+
+def _log_tail(levels: int, d: int, beta: float, eta: float) -> np.ndarray:
+    eta = _check.real("eta", eta, 0.0, open_low=True)
+    beta = _check.real("beta", beta, 0.0, eta, open_low=True, open_high=True, hint="lambda = 1 - beta/eta must be > 0")
+    return _geometric(levels, d) * math.log1p(-beta / eta)
+
+
+def profile(name: str, T: Any, eta: float) -> np.ndarray:
+    """T (level,) as float64, nondecreasing in [0, eta] to 1e-12 eta; ValueError naming the first level where it is not."""
+    eta = _check.real("eta", eta, 0.0, open_low=True)
+    T = _check.vector(name, T).astype(np.float64)
+    steps = np.diff(np.concatenate([[0.0], T]))
+    bad = (steps < -1e-12 * eta) | (T > eta * (1 + 1e-12))
+    if np.any(bad):
+        i = int(np.argmax(bad))
+        raise ValueError(f"{name} must satisfy 0 <= T_1 <= T_2 <= ... <= eta = {eta:g}; got T_{i + 1} = {T[i]:g}"
+                         f"{f' after T_{i} = {T[i - 1]:g}' if i else ''}; T_i is eta (1 - S_i)")
+    return np.clip(T, 0.0, eta)
+
+
+def check_d(d: Any) -> int:
+    """d as an integer >= 1, or ValueError."""
+    return _check.integer("d", d, 1, hint="give the number of servers a customer samples")
+
+
+def _least(holds: Callable[[int], bool]) -> int:
+    """The least integer >= 1 where a condition that stays true once true holds."""
+    high = 1
+    while not holds(high):
+        high *= 2
+    low = high // 2  # does not hold there
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if holds(middle) else (middle, high)
+    return high

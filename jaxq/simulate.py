@@ -1,0 +1,209 @@
+"""`simulate`: an ensemble of the exact chain on a time grid, with moments over replicas and their errors."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from . import _check, bits
+from .chain import Model
+from .engine import Engine
+from .ensemble import Ensemble, describe, provenance
+from .ticks import PoissonPath
+
+_CALL = 1.5e8   # lane-ticks a call of the engine: about half a second, for progress and interrupts
+_GIB = 2.0**30
+
+
+class Interrupted(KeyboardInterrupt):
+    """Ctrl-C during `simulate`; `partial` is the Ensemble of the times that were reached, or None."""
+
+    def __init__(self, partial: Ensemble | None) -> None:
+        super().__init__("interrupted")
+        self.partial = partial
+
+
+def simulate(model: Model, ts: Any, key: Any, *, replicas: int, initial: Any = None, save: str = "moments",
+             devices: Sequence[Any] | None = None, block: int | None = None, chunk: int | None = None,
+             progress: bool | None = None) -> Ensemble:
+    """Simulate independent replicas of the exact chain and save them at the times `ts`.
+
+    Args:
+      model: any jaxq model.
+      ts: save times (time,), increasing, >= 0, in units of the model's rates; the initial state is always at time 0.
+      key: integer seed 0 <= seed < 2**64, or a typed threefry JAX key. (seed, model, ts) decide every integer of replica r:
+        neither the number of replicas, devices or blocks nor other save times change it.
+      replicas: number of independent copies R.
+      initial: None (empty), or what the model takes (`Supermarket`: tail counts or fractions), the same in every replica.
+      save: "moments" (mean, variance and error over replicas), or "paths" to keep every replica's tail counts as well.
+      devices: JAX devices to share the replicas (default: all local ones).
+      block, chunk: replicas and ticks done together; they change the speed only.
+      progress: a bar with the time left on stderr; None shows it on a terminal or in a notebook.
+
+    Returns: `Ensemble`. Raises ValueError for bad input, `Interrupted` (with what was done) on Ctrl-C.
+    """
+    if not isinstance(model, Model):
+        raise ValueError(f"model must be a jaxq model such as jaxq.Supermarket(...); got {type(model).__name__}")
+    ts, words = _check.times(ts), bits.key_words(key)
+    _check.choice("save", save, ("moments", "paths"))
+    engine = Engine(model, initial, words, replicas, devices=devices, block=block,
+                    **({} if chunk is None else {"chunk": chunk}))
+    run = _Run(engine, ts, save, words)
+    if save == "paths":
+        _check_memory(4 * ts.size * engine.model.counts(engine.state).shape[0] * replicas)
+    total = int(engine.clock * ts[-1] * replicas)
+    with _bar(total, progress) as bar:
+        try:
+            for ticks in run:
+                bar.update(ticks)
+        except KeyboardInterrupt:
+            raise Interrupted(run.result() if run.saved else None) from None
+    return run.result()
+
+
+class _Run:
+    """The driver loop: iterating over it advances the engine call by call and yields the ticks done."""
+
+    def __init__(self, engine: Engine, ts: np.ndarray, save: str, words: np.ndarray) -> None:
+        self.engine, self.ts, self.save, self.words = engine, ts, save, words
+        self.saved: list[_Moments] = []
+        self.paths: list[np.ndarray] = []
+        self.started = time.perf_counter()
+
+    def __iter__(self) -> Any:
+        engine, replicas = self.engine, self.engine.replicas
+        none = np.zeros((1, replicas), np.int64)
+        self.first = self.last = self._tail(engine.advance(none)[0])
+        path = PoissonPath(engine.clock, tuple(part[:replicas] for part in engine.keys))
+        longest = int(np.clip(_CALL / engine.lanes, engine.chunk, engine.longest))
+        reached, rows = engine.ticks[:replicas].copy(), []
+        for t in self.ts:
+            take = path.count(t) - reached
+            reached += take
+            rows.append(take)
+            if sum(int(row.max()) for row in rows) > longest or len(rows) == engine.segments:
+                yield from self._flush(rows, longest)
+                rows = []
+        yield from self._flush(rows, longest)
+
+    def _flush(self, rows: list[np.ndarray], longest: int) -> Any:
+        """Run the segments to their save times; a segment longer than one call is done in pieces."""
+        short: list[np.ndarray] = []
+        for row in rows:
+            while row.max() > longest:
+                yield from self._call(short)
+                short, piece = [], np.minimum(row, longest)
+                self.engine.advance(piece[None])
+                yield int(piece.sum())
+                row = row - piece
+            if sum(int(other.max()) for other in short) + int(row.max()) > longest:
+                yield from self._call(short)
+                short = []
+            short.append(row)
+        yield from self._call(short)
+
+    def _call(self, rows: list[np.ndarray]) -> Any:
+        if not rows:
+            return
+        for counts in self.engine.advance(np.stack(rows)):
+            self.last = self._tail(counts)
+            self.saved.append(_Moments(self.last))
+            if self.save == "paths":
+                self.paths.append(self.last.astype(np.int32))
+        yield int(sum(int(row.sum()) for row in rows))
+
+    def _tail(self, counts: np.ndarray) -> np.ndarray:
+        return np.asarray(self.engine.model.tail(counts))
+
+    def result(self) -> Ensemble:
+        engine, replicas = self.engine, self.engine.replicas
+        seconds = time.perf_counter() - self.started - engine.compile_seconds
+        model = engine.model
+        n, eta = int(model.n), getattr(model, "eta", None)
+        used = max((moments.used for moments in self.saved), default=0)
+        levels = min(max(used, 8), model.tail(np.zeros((engine.counts_rows, 1))).shape[0])
+        mean, variance = (np.array([moments.pad(which, levels) for moments in self.saved]) for which in ("mean", "variance"))
+        q_mean = np.array([moments.queue_mean for moments in self.saved])
+        q_variance = np.array([moments.queue_variance for moments in self.saved])
+        mean, variance, q_mean, q_variance = mean / n, variance / n**2, q_mean / n, q_variance / n**2
+        totals = {name: int(value[:replicas].sum()) for name, value in engine.totals.items()}
+        arrivals, lost = totals.get("arrivals", 0), totals.get("lost", 0)
+        change = int(self.last.sum(dtype=np.int64)) - int(self.first.sum(dtype=np.int64))
+        events = int(engine.ticks[:replicas].sum())
+        error = np.sqrt(variance / replicas)
+        paths = np.stack([_fit(tail, levels) for tail in self.paths]) if self.paths else None
+        return Ensemble(
+            attributes=provenance(), times=self.ts[: len(self.saved)], tail_mean=mean, tail_variance=variance,
+            tail_stderr=error, mean_queue_length=q_mean, mean_queue_length_variance=q_variance,
+            mean_queue_length_stderr=np.sqrt(q_variance / replicas), T_mean=None if eta is None else eta * (1 - mean),
+            T_stderr=None if eta is None else eta * error, paths=paths, events=events, arrivals=arrivals,
+            departures=arrivals - lost - change, lost=lost, replicas=replicas,
+            seed=int(self.words[0]) << 32 | int(self.words[1]), seconds=seconds, compile_seconds=engine.compile_seconds,
+            events_per_second=events / seconds, model=describe(model))
+
+
+class _Moments:
+    """Exact integer sums over replicas of one saved tail (levels, replicas); the only float step is one division each."""
+
+    def __init__(self, tail: np.ndarray) -> None:
+        replicas = tail.shape[1]
+        sums, squares = _sums(tail)
+        queue_sums, queue_squares = _sums(tail.sum(axis=0, dtype=np.int64)[None])
+        self.used = max((i + 1 for i, total in enumerate(sums) if total), default=0)
+        self.mean = [total / replicas for total in sums]
+        self.variance = [_variance(*pair, replicas) for pair in zip(sums, squares, strict=True)]
+        self.queue_mean = queue_sums[0] / replicas
+        self.queue_variance = _variance(queue_sums[0], queue_squares[0], replicas)
+
+    def pad(self, which: str, levels: int) -> list[float]:
+        """`mean` or `variance` at exactly `levels` levels; levels never reached are zeros."""
+        values: list[float] = getattr(self, which)[:levels]
+        return values + [0.0 * self.queue_variance] * (levels - len(values))
+
+
+def _sums(x: np.ndarray) -> tuple[list[int], list[int]]:
+    """Exact sums over the last axis of x and of x**2, for 0 <= x < 2**40, by limbs of 20 bits."""
+    sums, squares = [0] * x.shape[0], [0] * x.shape[0]
+    for start in range(0, x.shape[1], 2**22):
+        part = x[:, start:start + 2**22].astype(np.int64)
+        high, low = part >> 20, part & 0xFFFFF
+        products = [np.einsum("lr,lr->l", a, b) for a, b in ((low, low), (high, low), (high, high))]
+        for i, total in enumerate(part.sum(axis=1)):
+            sums[i] += int(total)
+            squares[i] += int(products[0][i]) + (int(products[1][i]) << 21) + (int(products[2][i]) << 40)
+    return sums, squares
+
+
+def _variance(total: int, squares: int, count: int) -> float:
+    return (count * squares - total * total) / (count * (count - 1)) if count > 1 else float("nan")
+
+
+def _fit(tail: np.ndarray, levels: int) -> np.ndarray:
+    """Rows 0..levels-1 of a tail, zeros where it has fewer."""
+    return np.pad(tail[:levels], ((0, max(0, levels - tail.shape[0])), (0, 0)))
+
+
+def _check_memory(size: int) -> None:
+    """Say what saved paths will take before a run above 1 GiB, and refuse what the machine does not have."""
+    there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES") if hasattr(os, "sysconf") else float("inf")
+    advice = 'use save="moments", fewer times or fewer replicas'
+    if size > there:
+        raise ValueError(f'save="paths" must fit in memory; got {size / _GIB:.1f} GiB where {there / _GIB:.1f} GiB is free; '
+                         f"{advice}")
+    if size > _GIB:
+        warnings.warn(f'save="paths" will take about {size / _GIB:.1f} GiB of memory; to take less, {advice}', stacklevel=3)
+
+
+def _bar(total: int, progress: bool | None) -> Any:
+    """A progress bar with the time left; silent unless asked for, on a terminal or in a notebook."""
+    from tqdm import tqdm
+
+    shown = (sys.stderr.isatty() or "ipykernel" in sys.modules) if progress is None else progress
+    return tqdm(total=total, unit="tick", unit_scale=True, disable=not shown, delay=0 if progress else 2, leave=False,
+                file=sys.stderr)

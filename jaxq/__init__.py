@@ -1,9 +1,15 @@
 from importlib.metadata import version
 
 from . import graphs as graphs
+from . import heavy_traffic as heavy_traffic
+from . import plot as plot
+from . import testing as testing
 from .ensemble import load as load
+from .mean_field import fixed_point as fixed_point
+from .mean_field import mean_field as mean_field
 from .models.graph import GraphSupermarket as GraphSupermarket
 from .models.supermarket import Supermarket as Supermarket
 from .simulate import simulate as simulate
+from .study import scaling_study as scaling_study
 
 __version__ = version("jaxq")

@@ -41,13 +41,14 @@ class Result:
         """An `xarray.Dataset` with dims time, level, n, pool or replica and everything else as attributes."""
         import xarray
 
+        coordinates = self.coordinates()
         variables = {name: (names, np.asarray(getattr(self, name))) for name, names in self.dims.items()
-                     if getattr(self, name) is not None and name != "times"}
+                     if getattr(self, name) is not None and name != "times" and name not in coordinates}
         scalars = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)
                    if field.name not in self.dims and field.name != "attributes"}
         attributes = {name: _plain(value) for name, value in (scalars | self.attributes).items() if value is not None}
         attributes["result"] = type(self).__name__
-        return xarray.Dataset(variables, coords=self.coordinates(), attrs=attributes)
+        return xarray.Dataset(variables, coords=coordinates, attrs=attributes)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a netCDF file (parameters, seed, versions, device and wall time as attributes), whole or not at all.

@@ -73,7 +73,7 @@ def limit(ts: Any, initial: Any, d: int, *, above: str = "fixed-point", levels: 
       above: levels above the last given start by T_{i+1} = (d+1) T_i - d T_{i-1} ("fixed-point": pi stays put, data that
         end in two zeros end in zeros), or at "zero".
       levels: levels returned; None: those of `initial`.
-      method: "ode", or "exact" by the Green function.
+      method: "ode", or "exact" by the Green function (the faster one for d = 1 far out, where thousands of levels matter).
 
     By linearity T = b (d**i - 1)/(d - 1) + w with the b that fits the top of the data: that part is fixed, and w starts at
     a constant c above the data, so it stays bounded while T grows like d**i. w is kept on so many more levels that the walk
@@ -173,7 +173,7 @@ def integral_equation(ts: Any, initial: Any, d: int, *, eta: float = math.inf, b
             out[inside], X = states[picked[inside] - first], states[-1]
         T = fixed + (out + y(grid[picked], size))[:, :printed]
         if not np.all(np.isfinite(T)):
-            raise ValueError(f"step must be about {_step(d, 'rk4'):.2g}, or the solution overflows; got {step:g}; use a smaller one")
+            raise ValueError(f"step must be about {_step(d, 'rk4'):.2g}, or T overflows; got {step:g}; use a smaller one")
         return T
 
     if rhs is _nonlinear:
@@ -187,7 +187,7 @@ def integral_equation(ts: Any, initial: Any, d: int, *, eta: float = math.inf, b
     return Limit(attributes, ts, best, _difference(coarse, fine))
 
 
-# `free` is 1 on the levels that move and 0 on those held at their edge value: one compilation for a truncation and its double.
+# `free` is 1 on the levels that move, 0 on those held at their edge value: a truncation and its double compile once.
 
 def _linear(w: jax.Array, t: Any, parameters: tuple[Any, Any, Any]) -> jax.Array:
     d, edge, free = parameters

@@ -250,7 +250,7 @@ def _start(model: PopulationModel, initial: Any, levels: int | None) -> tuple[Po
         density = np.concatenate([density, np.zeros(states - density.size)])
     problem = _bad_tail(model, density[:, None], 1e-12) if density.size == states else f"it has {given.size}"
     if problem:
-        raise ValueError(f"initial must be {states} densities (floats) or counts (integers) with tails 1 >= S_1 >= ... >= 0; "
+        raise ValueError(f"initial must be {states} densities (floats) or counts (integers) with 1 >= S_1 >= ... >= 0; "
                          f"{problem}; got {np.array2string(given, threshold=8)}")
     return model, density
 

@@ -197,10 +197,10 @@ def _guarded(f: RightHandSide, initial: jax.Array, grid: jax.Array, parameters: 
     states = _trajectory(f, initial, grid, parameters, method, rtol, atol, mxstep)
 
     def retrace(x: jax.Array, t: jax.Array, h: jax.Array) -> jax.Array:
-        for half in range(2):
-            start = t + half * h / 2
-            x = rk4_step(f, x, (start, start + h / 4, start + h / 2), h / 2, parameters)
-        return x
+        def half(x: jax.Array, start: jax.Array) -> tuple[jax.Array, None]:
+            return rk4_step(f, x, (start, start + h / 4, start + h / 2), h / 2, parameters), None
+
+        return jax.lax.scan(half, x, jnp.stack([t, t + h / 2]))[0]
 
     again = jax.vmap(retrace)(states[:-1], grid[:-1], jnp.diff(grid))
     size = partial(jnp.max, axis=tuple(range(1, states.ndim)))

@@ -38,7 +38,8 @@ class Engine:
       devices: JAX devices to shard the replicas over (default: all local ones).
       block, chunk: replicas advanced together, ticks drawn together; choices of speed that never change a result.
 
-    `ticks` (replicas,) int64 counts the ticks each replica has had and `totals` the model's counters, per replica, int64.
+    `ticks` (lanes,) int64 counts the ticks each replica has had and `totals` the model's counters, per lane, int64; lanes
+    beyond the replicas only pad.
     """
 
     def __init__(self, model: Model, initial: Any, key: np.ndarray, replicas: int, *, devices: Sequence[Any] | None = None,
@@ -69,10 +70,13 @@ class Engine:
         self.totals: dict[str, np.ndarray] = {}
         self.compile_seconds = 0.0
 
-    def advance(self, takes: np.ndarray) -> np.ndarray:
-        """Give replica r takes[0, r], then takes[1, r], ... more ticks; return the counts after each, (S, states, replicas).
+    def advance(self, takes: np.ndarray) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+        """Give replica r takes[0, r], then takes[1, r], ... more ticks.
 
-        takes: (S <= segments, replicas) integers in [0, 2**31). A call that runs out of levels is done again with more.
+        takes: (S <= segments, replicas) integers, together at most `longest` for a replica.
+
+        Returns the counts after each segment, (S, states, replicas), and the counters' totals there by name, (S, replicas)
+        int64. A call that runs out of levels is done again with more.
         """
         rows, replicas = takes.shape
         keep = np.arange(self.segments) < rows
@@ -91,9 +95,10 @@ class Engine:
             self.model, grown = self.model.grow(start)
             self.state = jax.tree.map(self._put, grown)
         self.state, self.ticks = state, after
-        for name, value in counters.items():
-            self.totals[name] = self.totals.get(name, 0) + np.asarray(value).astype(np.int64)
-        return np.asarray(saved)[:rows, :, :replicas]
+        totals = {name: self.totals.get(name, 0) + np.cumsum(np.asarray(value)[:rows], axis=0, dtype=np.int64)
+                  for name, value in counters.items()}
+        self.totals = {name: total[-1] for name, total in totals.items()}
+        return np.asarray(saved)[:rows, :, :replicas], {name: total[:, :replicas] for name, total in totals.items()}
 
     @property
     def counts_rows(self) -> int:
@@ -127,9 +132,9 @@ def _compile(program: Model, mesh: Any, block: int, chunk: int, operands: Any) -
 
     tables, _, *others = operands
     specs = (jax.tree.map(lambda leaf: PartitionSpec(), tables), PartitionSpec(), *map(lanes, others))
-    last = PartitionSpec("replica")
     run = jax.shard_map(functools.partial(_local, program, block, chunk), mesh=mesh, in_specs=specs, check_vma=False,
-                        out_specs=(specs[3], PartitionSpec(None, None, "replica"), last, last))
+                        out_specs=(specs[3], PartitionSpec(None, None, "replica"), PartitionSpec(None, "replica"),
+                                   PartitionSpec("replica")))
     # wide vectors are up to 1.8 times faster where the machine has them
     options = {"xla_cpu_prefer_vector_width": 512} if mesh.devices.flat[0].platform == "cpu" else None
     return jax.jit(run, compiler_options=options).lower(*operands).compile()
@@ -171,9 +176,9 @@ def _block(program: Model, chunk: int, tables: Any, keep: Any, keys: Any, state:
                               lambda c, s: ticks(s, (low, high), take, c * np.uint32(chunk) + within), state)
         after = low + take
         saved = lax.cond(kept, program.counts, lambda s: jnp.zeros_like(program.counts(s)), state)
-        return (state, after, high + (after < low).astype(np.uint32)), saved
+        out = program.overflow(state)
+        counters, state = program.counters(state)
+        return (state, after, high + (after < low).astype(np.uint32)), (saved, counters, out)
 
-    (state, _, _), saved = lax.scan(segment, (state, low, high), (keep, takes))
-    overflow = program.overflow(state)
-    counters, state = program.counters(state)
-    return state, saved, counters, overflow
+    (state, _, _), (saved, counters, overflow) = lax.scan(segment, (state, low, high), (keep, takes))
+    return state, saved, counters, jnp.any(overflow, axis=0)

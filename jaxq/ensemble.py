@@ -45,7 +45,9 @@ class Result:
         variables = {name: (names, np.asarray(getattr(self, name))) for name, names in self.dims.items()
                      if getattr(self, name) is not None and name != "times" and name not in coordinates}
         scalars = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)
-                   if field.name not in self.dims and field.name != "attributes"}
+                   if field.name not in self.dims and field.name not in ("attributes", "counter_paths")}
+        for name, path in (getattr(self, "counter_paths", None) or {}).items():
+            variables[f"{name}_paths"] = (("time", "replica"), path)
         attributes = {name: _plain(value) for name, value in (scalars | self.attributes).items() if value is not None}
         attributes["result"] = type(self).__name__
         return xarray.Dataset(variables, coords=coordinates, attrs=attributes)
@@ -119,7 +121,9 @@ class Ensemble(Result):
     mean_queue_length, ..._variance, ..._stderr: (time,), customers per server, the one in service included.
     T_mean, T_stderr: (time, level), T = eta (1 - S), where the model knows eta; else None.
     paths: (time, level, replica) int32 tail counts, with save="paths"; else None.
-    events: ticks of all replicas together, null ones included. arrivals, departures, lost: customers of all replicas.
+    events: ticks of all replicas together, null ones included. arrivals, departures: customers of all replicas.
+    counters: the model's counters up to the last time, all replicas together (arrivals, lost, ...); counter_paths: with
+      save="paths" each of them as (time, replica) int64, counted from time 0; else None.
     seconds: wall time without compile_seconds. With one replica the errors are nan.
     """
 
@@ -142,10 +146,11 @@ class Ensemble(Result):
     T_mean: np.ndarray | None
     T_stderr: np.ndarray | None
     paths: np.ndarray | None
+    counter_paths: dict[str, np.ndarray] | None
     events: int
     arrivals: int
     departures: int
-    lost: int
+    counters: dict[str, int]
     replicas: int
     seed: int
     seconds: float

@@ -183,6 +183,7 @@ def _floats(parameters: Any) -> Any:
     return jax.tree.map(np.float64, parameters)
 
 
+@partial(jax.jit, static_argnames=("f", "method", "rtol", "atol", "mxstep"))
 def _trajectory(f: RightHandSide, initial: jax.Array, grid: jax.Array, parameters: Any, method: str, rtol: float,
                 atol: float, mxstep: int) -> jax.Array:
     if method == "odeint":

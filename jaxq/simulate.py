@@ -73,13 +73,14 @@ class _Run:
     def __init__(self, engine: Engine, ts: np.ndarray, save: str, words: np.ndarray) -> None:
         self.engine, self.ts, self.save, self.words = engine, ts, save, words
         self.saved: list[_Moments] = []
+        self.counters: list[dict[str, Any]] = []
         self.paths: list[np.ndarray] = []
         self.started = time.perf_counter()
 
     def __iter__(self) -> Any:
         engine, replicas = self.engine, self.engine.replicas
         none = np.zeros((1, replicas), np.int64)
-        self.first = self.last = self._tail(engine.advance(none)[0])
+        self.first = self.last = self._tail(engine.advance(none)[0][0])
         path = PoissonPath(engine.clock, tuple(part[:replicas] for part in engine.keys))
         longest = int(np.clip(_CALL / engine.lanes, engine.chunk, engine.longest))
         reached, rows = engine.ticks[:replicas].copy(), []
@@ -111,9 +112,12 @@ class _Run:
     def _call(self, rows: list[np.ndarray]) -> Any:
         if not rows:
             return
-        for counts in self.engine.advance(np.stack(rows)):
+        saved, counters = self.engine.advance(np.stack(rows))
+        for k, counts in enumerate(saved):
             self.last = self._tail(counts)
             self.saved.append(_Moments(self.last))
+            self.counters.append({name: total[k] for name, total in counters.items()} if self.save == "paths" else
+                                 {name: int(total[k].sum()) for name, total in counters.items()})
             if self.save == "paths":
                 self.paths.append(self.last.astype(np.int32))
         yield int(sum(int(row.sum()) for row in rows))
@@ -132,7 +136,7 @@ class _Run:
         q_mean = np.array([moments.queue_mean for moments in self.saved])
         q_variance = np.array([moments.queue_variance for moments in self.saved])
         mean, variance, q_mean, q_variance = mean / n, variance / n**2, q_mean / n, q_variance / n**2
-        totals = {name: int(value[:replicas].sum()) for name, value in engine.totals.items()}
+        totals = {name: int(np.sum(value)) for name, value in (self.counters[-1] if self.counters else {}).items()}
         arrivals, lost = totals.get("arrivals", 0), totals.get("lost", 0)
         change = int(self.last.sum(dtype=np.int64)) - int(self.first.sum(dtype=np.int64))
         events = int(engine.ticks[:replicas].sum())
@@ -142,8 +146,9 @@ class _Run:
             attributes=provenance(), times=self.ts[: len(self.saved)], tail_mean=mean, tail_variance=variance,
             tail_stderr=error, mean_queue_length=q_mean, mean_queue_length_variance=q_variance,
             mean_queue_length_stderr=np.sqrt(q_variance / replicas), T_mean=None if eta is None else eta * (1 - mean),
-            T_stderr=None if eta is None else eta * error, paths=paths, events=events, arrivals=arrivals,
-            departures=arrivals - lost - change, lost=lost, replicas=replicas,
+            T_stderr=None if eta is None else eta * error, paths=paths, counters=totals, counter_paths=None if paths is None else
+            {name: np.stack([saved[name] for saved in self.counters]) for name in totals}, events=events, arrivals=arrivals,
+            departures=arrivals - lost - change, replicas=replicas,
             seed=int(self.words[0]) << 32 | int(self.words[1]), seconds=seconds, compile_seconds=engine.compile_seconds,
             events_per_second=events / seconds, model=describe(model))
 

@@ -62,7 +62,7 @@ def check_model(model: Model, states: Sequence[Any] | None = None, *, law: Law |
 def _visited(model: Model, seed: int) -> list[np.ndarray]:
     engine = Engine(model, None, bits.key_words(seed), 20)
     takes = (np.arange(20) ** 2 * max(1, min(int(model.n), 4000) // 20))[None]
-    counts = engine.advance(takes)[0]
+    counts = engine.advance(takes)[0][0]
     return list(counts.T.astype(np.int64))
 
 

@@ -29,7 +29,7 @@ def final_counts(model, *, replicas=5, ticks=700, calls=1, start=0, seed=2**33 +
     run = engine.Engine(model, initial, bits.key_words(seed), replicas, **options)
     run.ticks += start
     for _ in range(calls):
-        counts = run.advance(np.full((1, replicas), ticks // calls))[0]
+        counts = run.advance(np.full((1, replicas), ticks // calls))[0][0]
     assert (run.ticks[:replicas] == start + ticks).all()
     return counts
 
@@ -81,7 +81,7 @@ def test_segments_of_different_lengths_are_saved_where_they_end():
     model = SYSTEMS["packed"]
     run = engine.Engine(model, None, bits.key_words(3), 4)
     takes = np.array([[0, 5, 10, 100], [50, 0, 33, 1], [7, 7, 7, 7]])
-    saved = run.advance(takes)
+    saved, _ = run.advance(takes)
     for row, total in enumerate(np.cumsum(takes, axis=0)):
         for replica in range(4):
             expected = interpreter.run(model, 3, replica, int(total[replica]))
@@ -96,7 +96,7 @@ def test_the_number_of_levels_never_changes_a_path(name):
     large = engine.Engine(dataclasses.replace(model, levels=64), None, bits.key_words(1), 6)
     for _ in range(3):
         takes = np.array([[300] * 6, [100] * 6])
-        one, other = small.advance(takes), large.advance(takes)
+        one, other = small.advance(takes)[0], large.advance(takes)[0]
         np.testing.assert_array_equal(one, other[:, : one.shape[1]])
         assert not other[:, one.shape[1]:].any()
     assert small.model.levels > 1
@@ -107,7 +107,7 @@ def test_the_number_of_levels_never_changes_a_path(name):
 
 def test_a_buffer_loses_what_plain_python_loses():
     run = engine.Engine(SYSTEMS["buffer"], None, bits.key_words(0), 2)
-    counts = run.advance(np.full((1, 2), 900))[0]
+    counts = run.advance(np.full((1, 2), 900))[0][0]
     kinds = [interpreter.draw(SYSTEMS["buffer"], interpreter.words_of(0, 1, t, 1))[0] for t in range(900)]
     assert run.totals["arrivals"][1] == kinds.count(1)
     served = run.totals["arrivals"][1] - run.totals["lost"][1] - counts[:, 1].sum()

@@ -106,7 +106,7 @@ def decimal_path(T, rate, eta, end, steps):
 
         def drift(S):
             squares, above = [Decimal(1)] + [s * s for s in S], S[1:] + [Decimal(0)]
-            return [rate * (a - b) - (s - up) for a, b, s, up in zip(squares, squares[1:], S, above, strict=True)]
+            return [rate * (a - b) - (s - up) for a, b, s, up in zip(squares[:-1], squares[1:], S, above, strict=True)]
 
         for _ in range(steps):
             k1 = drift(S)

@@ -43,6 +43,8 @@ def test_moments_are_those_of_the_paths():
     np.testing.assert_allclose(result.mean_queue_length, queue.mean(axis=1), rtol=1e-13)
     np.testing.assert_allclose(result.mean_queue_length_stderr, queue.std(axis=1, ddof=1) / 200**0.5, rtol=1e-11)
     assert np.all(np.diff(result.paths, axis=1) <= 0)
+    assert result.counter_paths["arrivals"][-1].sum() == result.arrivals == result.counters["arrivals"]
+    assert np.all(np.diff(result.counter_paths["arrivals"], axis=0) >= 0)
 
 
 def test_save_grids_and_horizons_do_not_change_the_path():
@@ -63,8 +65,9 @@ def test_long_segments_are_done_in_pieces(monkeypatch):
 def test_customers_are_conserved():
     result = jaxq.simulate(jaxq.Supermarket(20, 2, 1.5, buffer=4), [3.0, 30.0], 1, replicas=40, initial=[20, 10])
     present = round(result.mean_queue_length[-1] * 20 * 40)
-    assert result.arrivals - result.lost - result.departures == present - 30 * 40
-    assert 0 < result.lost < result.arrivals
+    lost = result.counters["lost"]
+    assert result.arrivals - lost - result.departures == present - 30 * 40
+    assert 0 < lost < result.arrivals
     mean = 20 * 1.5 * 30 * 40
     assert abs(result.arrivals - mean) < 5 * mean**0.5
     ticks = 20 * 2.5 * 30 * 40
@@ -86,7 +89,7 @@ def test_one_replica_has_no_error_bar():
 def test_unbounded_levels_grow_without_a_trace():
     """Overloaded, from one level: customers pile up and none is lost."""
     result = jaxq.simulate(jaxq.Supermarket(5, 2, 3.0, levels=1), [20.0], 0, replicas=10)
-    assert result.lost == 0
+    assert "lost" not in result.counters
     assert result.tail_mean.shape[1] > 30
     assert result.arrivals - result.departures == round(result.mean_queue_length[0] * 50)
 

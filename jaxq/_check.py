@@ -29,8 +29,9 @@ def real(name: str, value: Any, low: float, high: float = math.inf, *, open_low:
     """Return `value` as a float in the interval, or raise ValueError; a traced value passes unchecked."""
     if is_traced(value):
         return value
-    good = isinstance(value, (numbers.Real, np.ndarray, jax.Array)) and not isinstance(value, bool) and np.ndim(value) == 0
-    number = float(value) if good else math.nan
+    array = np.asarray(value)
+    good = array.ndim == 0 and array.dtype.kind in "iuf"
+    number = float(array) if good else math.nan
     above = number > low if open_low else number >= low
     below = number < high if open_high else number <= high
     if not (above and below and math.isfinite(number)):

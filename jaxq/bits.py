@@ -103,8 +103,8 @@ def lt64(hi: Words, lo: Words, bound_hi: Words, bound_lo: Words) -> Words:
     return (hi < bound_hi) | ((hi == bound_hi) & (lo < bound_lo))
 
 
-def threshold64(numerator: float, denominator: float) -> int:
-    """round(2**64 numerator / denominator) of two floats taken as the exact rationals they are, at most 2**64 (host)."""
+def threshold64(numerator: float | Fraction, denominator: float | Fraction) -> int:
+    """round(2**64 numerator / denominator) of two numbers, floats being the exact rationals they are, at most 2**64 (host)."""
     ratio = Fraction(numerator) / Fraction(denominator)
     if not 0 <= ratio <= 1:
         raise ValueError(f"a probability must lie in [0, 1]; got {float(ratio)!r}")

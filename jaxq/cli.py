@@ -23,12 +23,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if argv is None else argv)
     if words[:1] == ["study"] and (len(words) == 1 or words[1].startswith("-")) and not {"-h", "--help"} & set(words):
         words.insert(1, "supermarket")
-    warnings.showwarning = lambda message, *rest, **more: print(f"jaxq: warning: {message}", file=sys.stderr)
     try:
-        options = _parse(words)
-        _set_up(options)
-        options.run(options)
-        sys.stdout.flush()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            warnings.simplefilter("always", UserWarning)  # ours; the libraries' deprecations are no news to a user
+            warnings.showwarning = lambda message, *rest, **more: print(f"jaxq: warning: {message}", file=sys.stderr)
+            options = _parse(words)
+            _set_up(options)
+            options.run(options)
+            sys.stdout.flush()
     except ValueError as error:
         if "--debug" in words:
             raise
@@ -115,7 +118,7 @@ def _study(options: argparse.Namespace) -> None:
     except Interrupted:
         raise _Kept(f"; the sizes finished are in {folder}" if folder else "") from None
     if options.plot or folder:
-        plot.save(plot.study(result), options.plot or folder / "study.png")
+        plot.save(plot.study(result), options.plot or Path(folder or ".") / "study.png")
     _write(options, result)
 
     def text() -> str:
@@ -321,7 +324,8 @@ def _read_numbers(path: str) -> list[float]:
     try:
         return [float(word) for word in Path(path).read_text().replace(",", " ").split()]
     except (OSError, ValueError) as error:
-        raise ValueError(f"--start must be 'empty', 'fixed-point' or a file of numbers T_1 T_2 ...; got {path!r} ({error})") from None
+        raise ValueError("--start must be 'empty', 'fixed-point' or a file of numbers T_1 T_2 ...; "
+                         f"got {path!r} ({error})") from None
 
 
 # output
@@ -343,7 +347,8 @@ def _tail_table(times: Any, queue: Any, tail: Any, queue_error: Any = None, tail
         values = [(queue[k], None if queue_error is None else queue_error[k])]
         values += [(tail[k, i], None if tail_error is None else tail_error[k, i]) for i in used]
         rows.append([t, *(value if error is None else _pm(value, error) for value, error in values)])
-    note = "" if queue_error is None else "\nQ: customers per server; S_i: fraction of servers with at least i; +- one standard error"
+    note = "" if queue_error is None else ("\nQ: customers per server; S_i: fraction of servers with at least i; "
+                                           "+- one standard error")
     return _table(["time", "Q", *(f"S_{i + 1}" for i in used)], rows) + note
 
 

@@ -103,14 +103,14 @@ class Engine:
     @property
     def counts_rows(self) -> int:
         """Rows of the counts, `states` of the model as it has grown."""
-        return self.model.counts(self.state).shape[0]
+        return jax.eval_shape(self.model.program().counts, self.state).shape[0]
 
     def _call(self, keep: np.ndarray, *args: Any) -> Any:
         # x64 only where the model computes in float64; integer models pin every dtype and do not care
         with jax.enable_x64(True) if self.model.float64 else contextlib.nullcontext():
             operands = (self.tables, keep, self._keys, *args)
             shapes = tuple((leaf.shape, str(leaf.dtype)) for leaf in jax.tree.leaves(operands))
-            name = (self.model.program(), self._mesh, self.block, self.chunk, shapes, jax.config.jax_enable_x64)
+            name = (self.model.program(), self._mesh, self.block, self.chunk, shapes, jax.config.jax_enable_x64)  # type: ignore[attr-defined]
             if name not in _compiled:
                 started = time.perf_counter()
                 _compiled[name] = _compile(self.model.program(), self._mesh, self.block, self.chunk, operands)

@@ -32,7 +32,7 @@ class Result:
                  for name, size in zip(names, np.shape(getattr(self, field)), strict=True)}
         labels: dict[str, Any] = {}
         if "time" in sizes:
-            labels["time"] = np.asarray(getattr(self, "times"))
+            labels["time"] = np.asarray(vars(self)["times"])
         if "level" in sizes:
             labels["level"] = np.arange(1, sizes["level"] + 1)
         return labels

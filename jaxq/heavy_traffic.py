@@ -196,7 +196,7 @@ def _linear(w: jax.Array, t: Any, parameters: tuple[Any, Any, Any]) -> jax.Array
 
 def _nonlinear(T: jax.Array, t: Any, parameters: tuple[Any, Any, Any, Any]) -> jax.Array:
     d, rate, eta, free = parameters
-    full = T >= eta  # log1p(-1): keep it out of both branches, or its derivative is nan
+    full = eta <= T  # log1p(-1): keep it out of both branches, or its derivative is nan
     H = jnp.where(full, jnp.where(d == 1, T, eta), -eta * jnp.expm1(d * jnp.log1p(-jnp.where(full, 0.0, T) / eta)))
     return free * (rate * (_below(H) - H) + jnp.append(T[1:], eta) - T)
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import os
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -12,44 +14,59 @@ from .study import Study
 #: Okabe and Ito's colours, told apart by colour-blind readers and, with the markers, in grey.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
-_STYLE = {"axes.spines.top": False, "axes.spines.right": False, "axes.grid": True, "grid.alpha": 0.25, "font.size": 9,
+_STYLE: Any = {"axes.spines.top": False, "axes.spines.right": False, "axes.grid": True, "grid.alpha": 0.25, "font.size": 9,
           "legend.frameon": False, "legend.fontsize": 8, "figure.dpi": 150, "savefig.bbox": "tight"}
 
 
+def _styled(draw: Callable[..., Any]) -> Callable[..., Any]:
+    """Draw in the project's style, leaving the user's settings as they are; without `ax` on a figure of its own."""
+
+    @functools.wraps(draw)
+    def drawn(*args: Any, ax: Any = None, **options: Any) -> Any:
+        import matplotlib.pyplot as plt
+
+        with plt.rc_context(_STYLE):
+            if ax is None:
+                ax = plt.subplots(figsize=(5.2, 3.8), layout="constrained")[1]
+            return draw(*args, ax=ax, **options)
+
+    return drawn
+
+
+@_styled
 def tails(result: Any, mean_field: Any = None, *, levels: int = 5, ax: Any = None) -> Any:
-    """S_i(t), the fraction of servers with at least i customers, with 95 % bands, and a `MeanField` as dashed lines.
+    """S_i(t), the fraction of servers with at least i customers, with 95 % error bars, and a `MeanField` as dashed lines.
 
     Args: result, an `Ensemble`; levels, how many from level 1. Returns the axes.
     """
-    ax = _axes(ax)
     for i in range(min(levels, result.tail_mean.shape[1])):
         colour, mean, error = COLOURS[i % 7], result.tail_mean[:, i], 1.96 * result.tail_stderr[:, i]
-        ax.plot(result.times, mean, color=colour, marker=MARKERS[i % 7], markersize=3.5, linewidth=1, label=f"$S_{i + 1}$")
-        ax.fill_between(result.times, mean - error, mean + error, color=colour, alpha=0.25, linewidth=0)
+        ax.errorbar(result.times, mean, yerr=error, color=colour, marker=MARKERS[i % 7], markersize=3.5, capsize=2, elinewidth=0.8,
+                    linewidth=1, linestyle="none" if mean_field is not None else "-", label=f"$S_{i + 1}$")
         if mean_field is not None:
             ax.plot(mean_field.times, mean_field.tail[:, i], color=colour, linestyle="--", linewidth=1.2)
     if mean_field is not None:
         ax.plot([], [], color="black", linestyle="--", label="mean field")
-    ax.set(xlabel="time (mean service times)", ylabel="fraction of servers with at least $i$ customers", ylim=(0, 1))
-    ax.legend(ncols=2)
+    ax.set(xlabel="time (mean service times)", ylabel="fraction of servers with at least $i$ customers", ylim=(0, 1.02))
+    _legend_above(ax)
     return ax
 
 
+@_styled
 def curves(times: Any, values: Any, name: str, label: str, *, ax: Any = None) -> Any:
     """Solid curves of a solved system, values (time, level), one per level, named like "$T_{}$". Returns the axes."""
-    ax = _axes(ax)
     for i in range(values.shape[1]):
         if np.any(values[:, i]):
             ax.plot(times, values[:, i], color=COLOURS[i % 7], marker=MARKERS[i % 7], markersize=3.5,
                     markevery=max(1, len(times) // 8), linewidth=1.2, label=name.replace("{}", f"{{{i + 1}}}"))
     ax.set(xlabel="time (mean service times)", ylabel=label)
-    ax.legend(ncols=2)
+    _legend_above(ax)
     return ax
 
 
+@_styled
 def limit_paths(study: Study, *, levels: int = 4, ax: Any = None) -> Any:
     """T_i(t) = eta (1 - S_i) for each n, with the band of one standard deviation over replicas, and the limit in black."""
-    ax = _axes(ax)
     for k, n in enumerate(study.n):
         colour, marks = COLOURS[k % 6], slice(k, None, max(1, study.times.size // 8))
         for i in range(levels):
@@ -63,15 +80,16 @@ def limit_paths(study: Study, *, levels: int = 4, ax: Any = None) -> Any:
         ax.annotate(f"$T_{i + 1}$", (study.times[-1], study.T_limit[-1, -1, i]), xytext=(3, 0), textcoords="offset points",
                     va="center", annotation_clip=False)
     ax.set(xlabel="time (mean service times)", ylabel=r"$T_i = \eta_n\,(1 - S_i)$", ylim=(0, None))
-    ax.legend(loc="upper right")
+    _legend_above(ax)
     return ax
 
 
+@_styled
 def convergence(study: Study, *, ax: Any = None) -> Any:
     """Bias and fluctuation against n, both axes logarithmic, with 95 % errors, the finite-eta system and the slopes."""
-    ax = _axes(ax)
     n = study.n.astype(float)
-    for k, (name, words) in enumerate((("bias", r"$|\,\overline{T} - T_{\rm limit}|$"), ("fluctuation", "std of $T$ over replicas"))):
+    names = {"bias": r"$|\,\overline{T} - T_{\rm limit}|$", "fluctuation": "std of $T$ over replicas"}
+    for k, (name, words) in enumerate(names.items()):
         values, errors = getattr(study, name), 1.96 * getattr(study, f"{name}_stderr")
         label = words
         if study.slopes is not None:
@@ -82,13 +100,14 @@ def convergence(study: Study, *, ax: Any = None) -> Any:
         ax.errorbar(n, values, yerr=errors, color=COLOURS[k], marker=MARKERS[k], markersize=5, linestyle="none", capsize=2,
                     label=label)
     expected = "" if study.slopes is None else f", slope ${study.slopes['bias']['finite_eta']:.3f}$"
-    ax.plot(n, study.bias_finite, color="black", marker="x", linestyle=":", linewidth=1, label=r"finite-$\eta$ system's bias" + expected)
+    ax.plot(n, study.bias_finite, color="black", marker="x", linestyle=":", linewidth=1,
+            label=r"the same of the finite-$\eta$ system" + expected)
     if study.slopes is not None:
         predicted = study.slopes["fluctuation"]["predicted"]
         level = np.exp(np.mean(np.log(study.fluctuation) - predicted * np.log(n)))
         ax.plot(n, level * n**predicted, color=COLOURS[1], linestyle="--", linewidth=1, label=f"predicted slope ${predicted:g}$")
-    ax.set(xscale="log", yscale="log", xlabel="servers $n$", ylabel=r"$\sup_{t,\,i \leq 4}\; d^{-i}\,|\cdot|$")
-    ax.legend()
+    ax.set(xscale="log", yscale="log", xlabel="servers $n$", ylabel=r"largest over $t$ and $i \leq 4$ of $d^{-i}\,|\cdot|$")
+    ax.legend(loc="lower left")
     return ax
 
 
@@ -96,13 +115,13 @@ def study(result: Study) -> Any:
     """The figure of a scaling study: the paths beside the convergence. Returns the two axes."""
     import matplotlib.pyplot as plt
 
+    beta = "" if result.beta == 1 else f"{result.beta:g}\\,"
     with plt.rc_context(_STYLE):
-        figure, (left, right) = plt.subplots(1, 2, figsize=(9.5, 4.0), layout="constrained")
+        figure, (left, right) = plt.subplots(1, 2, figsize=(9.5, 4.2), layout="constrained")
         limit_paths(result, ax=left)
         convergence(result, ax=right)
-        left.set_title(rf"$d = {result.d}$, $\lambda_n = 1 - {result.beta:g}\,n^{{-{result.alpha:g}}}$, "
-                       f"{result.replicas} replicas; bands: one std", fontsize=9)
-        right.set_title("distance to the limit, 95 % errors", fontsize=9)
+        figure.suptitle(rf"Supermarket model, $d = {result.d}$, $\lambda_n = 1 - {beta}n^{{-{result.alpha:g}}}$: "
+                        f"{result.replicas} replicas, bands of one standard deviation, errors of 95 %", fontsize=9)
     return left, right
 
 
@@ -120,13 +139,8 @@ def save(axes: Any, path: str | os.PathLike[str]) -> None:
         plt.close(figure)
 
 
-def _axes(ax: Any) -> Any:
-    if ax is not None:
-        return ax
-    import matplotlib.pyplot as plt
-
-    with plt.rc_context(_STYLE):
-        return plt.subplots(figsize=(5.2, 3.8), layout="constrained")[1]
+def _legend_above(ax: Any) -> None:
+    ax.legend(ncols=6, loc="lower center", bbox_to_anchor=(0.5, 1.0), columnspacing=1.0, handletextpad=0.4)
 
 
 def _power(n: int) -> str:

@@ -119,7 +119,7 @@ def profile(name: str, T: Any, eta: float) -> np.ndarray:
     eta = _check.real("eta", eta, 0.0, open_low=True)
     T = _check.vector(name, T).astype(np.float64)
     steps = np.diff(np.concatenate([[0.0], T]))
-    bad = (steps < -1e-12 * eta) | (T > eta * (1 + 1e-12))
+    bad = (steps < -1e-12 * eta) | (eta * (1 + 1e-12) < T)
     if np.any(bad):
         i = int(np.argmax(bad))
         raise ValueError(f"{name} must satisfy 0 <= T_1 <= T_2 <= ... <= eta = {eta:g}; got T_{i + 1} = {T[i]:g}"

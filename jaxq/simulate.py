@@ -13,7 +13,7 @@ import numpy as np
 
 from . import _check, bits
 from .chain import Model
-from .engine import Engine
+from .engine import CHUNK, SEGMENTS, Engine
 from .ensemble import Ensemble, describe, provenance
 from .ticks import PoissonPath
 
@@ -30,7 +30,7 @@ class Interrupted(KeyboardInterrupt):
 
 
 def simulate(model: Model, ts: Any, key: Any, *, replicas: int, initial: Any = None, save: str = "moments",
-             devices: Sequence[Any] | None = None, block: int | None = None, chunk: int | None = None,
+             devices: Sequence[Any] | None = None, block: int | None = None, chunk: int = CHUNK,
              progress: bool | None = None) -> Ensemble:
     """Simulate independent replicas of the exact chain and save them at the times `ts`.
 
@@ -52,11 +52,11 @@ def simulate(model: Model, ts: Any, key: Any, *, replicas: int, initial: Any = N
         raise ValueError(f"model must be a jaxq model such as jaxq.Supermarket(...); got {type(model).__name__}")
     ts, words = _check.times(ts), bits.key_words(key)
     _check.choice("save", save, ("moments", "paths"))
-    engine = Engine(model, initial, words, replicas, devices=devices, block=block,
-                    **({} if chunk is None else {"chunk": chunk}))
+    segments = min(SEGMENTS, 1 << (ts.size - 1).bit_length())
+    engine = Engine(model, initial, words, replicas, devices=devices, block=block, chunk=chunk, segments=segments)
     run = _Run(engine, ts, save, words)
     if save == "paths":
-        _check_memory(4 * ts.size * engine.model.counts(engine.state).shape[0] * replicas)
+        _check_memory(4 * ts.size * engine.counts_rows * replicas)
     total = int(engine.clock * ts[-1] * replicas)
     with _bar(total, progress) as bar:
         try:
@@ -81,7 +81,7 @@ class _Run:
         engine, replicas = self.engine, self.engine.replicas
         none = np.zeros((1, replicas), np.int64)
         self.first = self.last = self._tail(engine.advance(none)[0][0])
-        path = PoissonPath(engine.clock, tuple(part[:replicas] for part in engine.keys))
+        path = PoissonPath(engine.clock, (engine.keys[0][:replicas], engine.keys[1][:replicas]))
         longest = int(np.clip(_CALL / engine.lanes, engine.chunk, engine.longest))
         reached, rows = engine.ticks[:replicas].copy(), []
         for t in self.ts:
@@ -146,9 +146,10 @@ class _Run:
             attributes=provenance(), times=self.ts[: len(self.saved)], tail_mean=mean, tail_variance=variance,
             tail_stderr=error, mean_queue_length=q_mean, mean_queue_length_variance=q_variance,
             mean_queue_length_stderr=np.sqrt(q_variance / replicas), T_mean=None if eta is None else eta * (1 - mean),
-            T_stderr=None if eta is None else eta * error, paths=paths, counters=totals, counter_paths=None if paths is None else
-            {name: np.stack([saved[name] for saved in self.counters]) for name in totals}, events=events, arrivals=arrivals,
-            departures=arrivals - lost - change, replicas=replicas,
+            T_stderr=None if eta is None else eta * error, paths=paths, counters=totals,
+            counter_paths=None if paths is None else {
+                name: np.stack([saved[name] for saved in self.counters]) for name in totals},
+            events=events, arrivals=arrivals, departures=arrivals - lost - change, replicas=replicas,
             seed=int(self.words[0]) << 32 | int(self.words[1]), seconds=seconds, compile_seconds=engine.compile_seconds,
             events_per_second=events / seconds, model=describe(model))
 

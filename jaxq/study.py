@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import itertools
 import os
 import warnings
 from dataclasses import dataclass
@@ -101,7 +102,7 @@ def scaling_study(d: int, beta: float, alpha: float = 0.5, *, n: Any, t_end: flo
     Returns `Study`. Raises ValueError for bad input. Source: Eschenfeldt and Gamarnik, arXiv:1610.03522, Theorem 2.
     """
     sizes = [_check.integer("n", size, 1, 2**31 - 1) for size in np.atleast_1d(np.asarray(n, object))]
-    if not sizes or any(a >= b for a, b in zip(sizes, sizes[1:], strict=False)):
+    if not sizes or any(a >= b for a, b in itertools.pairwise(sizes)):
         raise ValueError(f"n must be an increasing list of numbers of servers; got {list(sizes)}; sort it and drop duplicates")
     d = _check.integer("d", d, 1, 64)
     alpha = _check.real("alpha", alpha, 0.0, 2.0, open_low=True)
@@ -153,13 +154,12 @@ def _start(model: Supermarket, start: Any, beta: float, alpha: float) -> tuple[n
             return np.full(1, eta), np.full(LEVELS, eta)
         return fixed_point_T(64, d, beta, eta), pi(LEVELS, d, beta)
     given = _check.vector("start", start).astype(np.float64)
-    limit_start = list(given)
-    while len(limit_start) < max(LEVELS, 64) and limit_start[-1] < 1e300:
-        below = limit_start[-2] if len(limit_start) > 1 else 0.0
-        limit_start.append((d + 1) * limit_start[-1] - d * below)
-    profile = np.concatenate([given, np.minimum(limit_start[given.size:], eta)])
+    above = list(given)
+    while len(above) < max(LEVELS, 64) and above[-1] < 1e300:
+        above.append((d + 1) * above[-1] - d * (above[-2] if len(above) > 1 else 0.0))
+    profile = np.concatenate([given, np.minimum(above[given.size:], eta)])
     heavy_traffic.tail_counts(profile, model.n, eta)
-    return profile, np.array(limit_start[:max(LEVELS, given.size)])
+    return profile, np.array(above[:max(LEVELS, given.size)])
 
 
 def _row(model: Supermarket, profile: np.ndarray, limit_start: np.ndarray, beta: float, times: np.ndarray, replicas: int,

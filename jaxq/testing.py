@@ -52,7 +52,7 @@ def check_model(model: Model, states: Sequence[Any] | None = None, *, law: Law |
     keys = bits.fold_in(bits.key_words(seed), np.arange(lanes, dtype=np.uint32))
     least = 1.0
     for index, initial in enumerate(states):
-        grown, state = model.init(initial, tuple(part[:1] for part in keys))
+        grown, state = model.init(initial, (keys[0][:1], keys[1][:1]))
         start, after = _one_tick(grown, state, keys, index, view)
         expected = dict(law(start)) if law is not None else _from_rates(grown, start)
         least = min(least, _compare(start, after, expected, lanes, level))
@@ -126,9 +126,9 @@ def _compare(start: np.ndarray, after: np.ndarray, expected: dict[tuple[int, ...
 
 def _tally(after: np.ndarray) -> dict[tuple[int, ...], int]:
     """How often each column occurs; columns are told apart by a random 64-bit linear hash."""
-    weights = np.random.default_rng(0).integers(1, 2**63, after.shape[0], dtype=np.uint64) | np.uint64(1)
+    rng = np.random.default_rng(0)
     hashes = np.zeros(after.shape[1], np.uint64)
-    for row, weight in zip(after, weights, strict=True):
-        hashes += row.astype(np.uint64) * weight
+    for row in after:
+        hashes += row.astype(np.uint64) * np.uint64(rng.integers(2**63) * 2 + 1)
     _, first, counts = np.unique(hashes, return_index=True, return_counts=True)
     return {tuple(after[:, column].tolist()): int(count) for column, count in zip(first, counts, strict=True)}

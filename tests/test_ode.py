@@ -58,7 +58,7 @@ def test_rk4_has_order_four_and_the_stated_error():
             errors.append(np.max(np.abs(np.asarray(end) - exact)))
             assert errors[-1] < 3.0 * norm * (step * norm) ** 4 / 120 * np.max(np.abs(START))
     ratios = np.array(errors[:-1]) / errors[1:]
-    assert np.all((14 < ratios) & (ratios < 18)), ratios
+    assert np.all((ratios > 14) & (ratios < 18)), ratios
 
 
 def test_reverse_mode_is_right_where_bare_odeint_is_not():
@@ -96,13 +96,14 @@ def test_both_modes_and_a_finite_difference_agree():
 def test_too_few_steps_are_seen():
     with jax.enable_x64(True):  # bare odeint says nothing: 0 within its tolerances is the truth
         silent = float(odeint(decay, jnp.array([1.0]), jnp.array([0.0, 50.0]), 3.0, mxstep=4)[-1, 0])
-    assert np.isfinite(silent) and abs(silent) > 1
-    with pytest.raises(ValueError, match=r"at most 4 steps in each interval of 50; .* use a smaller step or a larger mxstep"):
+    assert np.isfinite(silent)
+    assert abs(silent) > 1
+    with pytest.raises(ValueError, match=r"at most 4 steps in each interval of 50; .* use a smaller step or a larger"):
         ode.solve(decay, [1.0], np.array([50.0]), 3.0, step=50.0, mxstep=4)
 
 
 def test_too_coarse_a_step_is_seen():
-    with pytest.raises(ValueError, match="rk4 with at most 1000 steps in each interval of 0.8; it left its equation"):
+    with pytest.raises(ValueError, match=r"rk4 with at most 1000 steps in each interval of 0.8; it left its equation"):
         ode.solve(decay, [1.0], np.array([8.0]), 3.0, step=0.8, method="rk4")
 
 
@@ -111,12 +112,12 @@ def test_the_callers_check_is_asked():
         return "the state exceeds 1" if states.max() > 1 else None
 
     assert ode.solve(decay, [1.0], np.array([1.0]), 2.0, step=0.1, check=small).shape == (1, 1)
-    with pytest.raises(ValueError, match="at most 1000 steps an interval the state exceeds 1; use"):
+    with pytest.raises(ValueError, match=r"at most 1000 steps an interval the state exceeds 1; use"):
         ode.solve(decay, [1.0], np.array([1.0]), -2.0, step=0.1, check=small)
 
 
 def test_new_parameters_and_times_do_not_compile_again():
-    traces = []
+    traces, counts = [], []
 
     def counted(x, t, rate):
         traces.append(1)
@@ -125,16 +126,18 @@ def test_new_parameters_and_times_do_not_compile_again():
     for rate, last in ((1.0, 3.0), (1.7, 2.9), (2.0, 3.1)):
         end = ode.solve(counted, [1.0], np.array([0.5, last]), rate, step=0.1)[-1, 0]
         np.testing.assert_allclose(end, np.exp(-rate * last), atol=1e-9)
-        first = len(traces) if rate == 1.0 else first
-    assert len(traces) == first
+        counts.append(len(traces))
+    assert counts[0] > 0
+    assert counts == [counts[0]] * 3
 
 
 def test_the_global_flag_is_left_alone():
     before = jnp.zeros(()).dtype
     states = ode.solve(decay, np.float32([1.0]), np.array([1.0]), 1.0, step=0.1)
-    assert jnp.zeros(()).dtype == before and type(states) is np.ndarray
+    assert jnp.zeros(()).dtype == before
+    assert type(states) is np.ndarray
     assert abs(states[0, 0] - np.exp(-1)) < 1e-10
-    with jax.enable_x64(False), pytest.raises(ValueError, match="needs float64; x64 is off; call it inside"):
+    with jax.enable_x64(False), pytest.raises(ValueError, match=r"needs float64; x64 is off; call it inside"):
         ode.path(decay, [1.0], [1.0], 1.0, step=0.1)
 
 
@@ -144,16 +147,19 @@ def test_fine_grid_contains_the_times_and_is_fine():
         ts = np.unique(rng.exponential(3.0, size=rng.integers(1, 9)))
         breaks = rng.exponential(3.0, size=rng.integers(0, 5))
         grid, picked = ode.fine_grid(ts, 0.3, breaks)
-        assert grid[0] == 0 and np.all(np.diff(grid) > 0) and np.diff(grid).max() <= 0.3 * (1 + 1e-12)
-        assert np.array_equal(grid[picked], ts) and set(breaks[breaks < ts[-1]]) <= set(grid)
+        assert grid[0] == 0
+        assert np.all(np.diff(grid) > 0)
+        assert np.diff(grid).max() <= 0.3 * (1 + 1e-12)
+        assert np.array_equal(grid[picked], ts)
+        assert set(breaks[breaks < ts[-1]]) <= set(grid)
 
 
 def test_bad_input():
-    with pytest.raises(ValueError, match="the last time must be at most 1e.06 .* got 1e.09; use fixed_point"):
+    with pytest.raises(ValueError, match=r"the last time must be at most 1e.06 .* got 1e.09; use fixed_point"):
         ode.solve(decay, [1.0], np.array([1e9]), 1.0, step=0.1)
-    with pytest.raises(ValueError, match="method must be one of 'odeint', 'rk4'; got 'euler'"):
+    with pytest.raises(ValueError, match=r"method must be one of 'odeint', 'rk4'; got 'euler'"):
         ode.solve(decay, [1.0], np.array([1.0]), 1.0, step=0.1, method="euler")
-    with jax.enable_x64(True), pytest.raises(ValueError, match="ts must be strictly increasing; got 1 then 1"):
+    with jax.enable_x64(True), pytest.raises(ValueError, match=r"ts must be strictly increasing; got 1 then 1"):
         ode.path(decay, [1.0], [1.0, 1.0], 1.0, step=0.1)
 
 

@@ -1,0 +1,162 @@
+"""The command line: keys, tables, files, exit codes, and one sentence for every mistake."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+import jaxq
+from jaxq import cli
+
+SIMULATE = ["simulate", "supermarket", "--n", "200", "--d", "2", "--beta", "1", "--alpha", "0.5", "--t-end", "2", "--num-times", "3", "--replicas", "20", "--seed", "4"]
+STUDY = ["study", "--d", "2", "--beta", "1", "--alpha", "0.5", "--n", "500", "1000", "--t-end", "1", "--num-times", "3", "--replicas", "8", "--seed", "1"]
+
+
+@pytest.fixture(autouse=True)
+def _keep_the_device_count(monkeypatch):
+    """main() sets the number of CPU devices, which a running JAX refuses to change."""
+    import jax
+
+    update = jax.config.update
+    monkeypatch.setattr(jax.config, "update", lambda name, value: None if name == "jax_num_cpu_devices" else update(name, value))
+
+
+def run(capsys, *words):
+    status = cli.main([str(word) for word in words])
+    captured = capsys.readouterr()
+    return status, captured.out, captured.err
+
+
+def test_simulate_prints_the_json_of_the_same_run_in_python(capsys):
+    status, out, err = run(capsys, *SIMULATE, "--json")
+    result = json.loads(out)
+    assert (status, err) == (0, "")
+    same = jaxq.simulate(jaxq.Supermarket.heavy_traffic(200, 2, 1.0, 0.5), [0, 1, 2], 4, replicas=20)
+    assert set(result) == {"times", "tail_mean", "tail_stderr", "mean_queue_length", "mean_queue_length_stderr", "events",
+                           "arrivals", "departures", "seconds", "compile_seconds", "events_per_second", "replicas", "seed",
+                           "model"}
+    for name in ("times", "tail_mean", "tail_stderr", "mean_queue_length", "mean_queue_length_stderr"):
+        np.testing.assert_array_equal(result[name], getattr(same, name))
+    assert result["events"] == same.events
+    assert result["model"] == same.model | {"eta": pytest.approx(200**0.5)}
+
+
+def test_simulate_prints_a_table_with_errors_and_writes_files(capsys, tmp_path):
+    status, out, _ = run(capsys, *SIMULATE, "--out", tmp_path / "ü run.nc", "--plot", tmp_path / "run.png", "--save", "paths")
+    lines = out.splitlines()
+    assert status == 0
+    assert lines[0].split()[:3] == ["time", "Q", "S_1"]
+    assert "+-" in lines[2]
+    data = jaxq.load(tmp_path / "ü run.nc")
+    assert data.paths.shape == (3, 8, 20)
+    assert "command" in data.attrs
+    assert (tmp_path / "run.png").stat().st_size > 10_000
+
+
+def test_ode(capsys):
+    status, out, _ = run(capsys, *["ode", "supermarket", "--d", "2", "--arrival-rate", "0.9", "--t-end", "10", "--num-times", "11", "--json"])
+    result = json.loads(out)
+    assert status == 0
+    assert set(result) == {"times", "tail", "mean_queue_length", "truncation_error"}
+    assert result["times"] == list(range(11))
+    assert result["mean_queue_length"][-1] == pytest.approx(sum(result["tail"][-1]), rel=1e-12)
+    heavy = run(capsys, *["ode", "supermarket", "--d", "2", "--n", "100", "--beta", "1", "--t-end", "10", "--num-times", "11", "--json"])[1]
+    np.testing.assert_allclose(np.array(json.loads(heavy)["tail"])[:, :8], np.array(result["tail"])[:, :8], atol=1e-9)
+
+
+def test_limit(capsys):
+    words = ["limit", "--d", "2", "--initial", "1", "3", "7", "15", "--t-end", "5", "--num-times", "6", "--json"]
+    result = json.loads(run(capsys, *words)[1])
+    assert set(result) == {"times", "T"}
+    np.testing.assert_allclose(result["T"], [[1, 3, 7, 15]] * 6, atol=1e-12)
+    ode, exact = (json.loads(run(capsys, *words[:3], "--initial", "-2", "5", "0", "0", *words[8:], *more)[1])["T"]
+                  for more in ((), ("--exact",)))
+    np.testing.assert_allclose(ode, exact, atol=1e-8)
+    zero = json.loads(run(capsys, *words, "--above", "zero")[1])["T"]
+    assert zero[-1][3] < 10
+
+
+def test_study_writes_data_table_and_figure(capsys, tmp_path):
+    status, out, err = run(capsys, *STUDY, "--out-dir", tmp_path / "study")
+    assert (status, err) == (0, "")
+    assert "slope of ln bias in ln n" in out
+    assert sorted(p.name for p in (tmp_path / "study").iterdir()) == ["study.csv", "study.nc", "study.png"]
+    status, out, _ = run(capsys, STUDY[0], "supermarket", *STUDY[1:], "--json")
+    result = json.loads(out)
+    assert set(result) == {"times", "rows", "slopes"}
+    assert {"n", "eta", "arrival_rate", "T_mean", "T_stderr", "T_limit", "T_finite", "bias", "fluctuation"} <= set(result["rows"][0])
+    assert np.shape(result["rows"][0]["T_mean"]) == (3, 8)
+    assert set(result["slopes"]["bias"]) == {"slope", "stderr", "finite_eta", "asymptotic"}
+    assert set(result["slopes"]["fluctuation"]) == {"slope", "stderr", "predicted"}
+
+
+def test_study_reads_a_start_from_a_file_and_warns_of_alpha(capsys, tmp_path):
+    (tmp_path / "start.txt").write_text("2, 4\n8 16")
+    status, out, err = run(capsys, *STUDY, "--alpha", "0.6", "--start", tmp_path / "start.txt", "--json")
+    assert status == 0
+    assert err.startswith("jaxq: warning: alpha = 0.6 is outside (0, 1/2]")
+    assert json.loads(out)["rows"][1]["T_limit"][0] == [2, 4, 8, 16, 32, 64, 128, 256]
+
+
+NO_N = [word for word in SIMULATE if word not in ("--n", "200")]
+
+
+@pytest.mark.parametrize(("words", "message"), [
+    ([], "required but missing: COMMAND"), (["simulat"], "invalid choice: 'simulat'"), (["simulate", "market"], "invalid choice"),
+    (NO_N, "required but missing: --n; see jaxq simulate supermarket --help"),
+    ([*SIMULATE, "--replica", "5"], "got --replica 5; did you mean --replicas?"),
+    ([*SIMULATE, "--n", "0"], "n must be an integer at least 1 and at most 2147483647; got 0"), ([*SIMULATE, "--n", "x"], "--n must be an integer; got 'x'"),
+    ([*SIMULATE, "--d", "1.5"], "--d must be an integer; got '1.5'"), ([*SIMULATE, "--beta", "nan"], "--beta must be a finite number"),
+    ([*SIMULATE, "--beta", "15"], "beta must be below eta"), ([*SIMULATE, "--t-end", "-1"], "--t-end must be a finite number above 0"),
+    ([*SIMULATE, "--num-times", "0"], "--num-times must be an integer at least 1"),
+    ([*SIMULATE, "--seed", "-1"], "integer seed with 0 <= seed"), ([*SIMULATE, "--arrival-rate", "0.5"], "give either --arrival-rate"),
+    ([*SIMULATE, "--eta", "9"], "give one of alpha and eta"), ([*SIMULATE, "--d", "300", "--no-replacement"], "d must be at most 64"),
+    ([*SIMULATE, "--d", "60", "--n", "50", "--no-replacement"], "d must be at most n without replacement"),
+    ([*SIMULATE, "--out", "/nonexistent/x.nc"], "output needs a file in an existing folder"), ([*SIMULATE, "--out", "/"], "output needs"),
+    ([*SIMULATE, "--replicas", "0"], "replicas must be an integer at least 1"), ([*SIMULATE, "--devices", "0"], "--devices must be"),
+    ([*SIMULATE, "--plot", "/tmp/x.xyz"], "ending in .png, .pdf or .svg"), ([*SIMULATE, "--buffer", "0"], "buffer must be an integer"),
+    (["ode", "supermarket", "--d", "2", "--t-end", "1"], "give either --arrival-rate"),
+    (["ode", "supermarket", "--d", "2", "--beta", "1", "--t-end", "1"], "--alpha needs --n as well"),
+    (["limit", "--d", "2", "--t-end", "1", "--initial", "inf"], "--initial must be a finite number"),
+    ([*STUDY, "--n", "5", "7"], "the least n is"), ([*STUDY, "--start", "nowhere.txt"], "--start must be 'empty', 'fixed-point' or a file"),
+    ([*STUDY, "--out-dir", "/proc/x"], "the results need a folder that can be written"), ([*STUDY, "--beta", "0"], "beta must be")])
+def test_every_mistake_is_one_sentence_and_status_2(capsys, words, message):
+    status, out, err = run(capsys, *words)
+    assert (status, out) == (2, "")
+    assert err.startswith("jaxq: error: ")
+    assert message in err
+    assert err.count("\n") == 1
+
+
+def test_debug_shows_the_traceback(capsys):
+    with pytest.raises(ValueError, match="n must be an integer"):
+        cli.main([*SIMULATE, "--n", "0", "--debug"])
+
+
+@pytest.mark.parametrize("words", [["--help"], ["simulate", "supermarket", "--help"], ["study", "--help"], ["study", "supermarket", "-h"]])
+def test_help_shows_an_example(capsys, words):
+    with pytest.raises(SystemExit) as caught:
+        cli.main(words)
+    assert caught.value.code == 0
+    assert "usage: jaxq" in capsys.readouterr().out
+
+
+def test_an_interrupted_study_keeps_the_sizes_it_finished(tmp_path):
+    words = ["study", "--d", "2", "--beta", "1", "--n", "500", "100000000", "--t-end", "10", "--num-times", "3", "--replicas", "64", "--no-progress", "--out-dir"]
+    process = subprocess.Popen([sys.executable, "-c", "import sys; from jaxq.cli import main; sys.exit(main())", *words,
+                                str(tmp_path)], stderr=subprocess.PIPE, text=True, env=os.environ | {"PYTHONUNBUFFERED": "1"})
+    deadline = time.monotonic() + 120
+    while not (tmp_path / "study.csv").exists() and time.monotonic() < deadline:
+        time.sleep(0.1)
+    time.sleep(2.0)
+    process.send_signal(signal.SIGINT)
+    err = process.communicate(timeout=120)[1]
+    assert process.returncode == 130
+    assert "the sizes finished are in" in err
+    assert "Traceback" not in err
+    assert jaxq.load(tmp_path / "study.nc").n.values.tolist() == [500]

@@ -1,0 +1,45 @@
+"""Figures: what is drawn is what the result holds."""
+
+import matplotlib as mpl
+import numpy as np
+import pytest
+
+import jaxq
+from jaxq import plot
+
+mpl.use("Agg")
+
+
+@pytest.fixture(scope="module")
+def study():
+    return jaxq.scaling_study(2, 1.0, n=[500, 1000], t_end=2.0, replicas=10, key=0, num_times=5)
+
+
+def test_study_figure_shows_every_n_the_limit_and_both_errors(study, tmp_path):
+    left, right = plot.study(study)
+    drawn = [line.get_ydata() for line in left.get_lines()]
+    for k in range(2):
+        assert any(np.array_equal(y, study.T_mean[k, :, 0]) for y in drawn)
+    assert any(np.array_equal(y, study.T_limit[-1, :, 3]) for y in drawn)
+    labels = [text.get_text() for text in right.get_legend().get_texts()]
+    assert any("slope" in text and "T" in text for text in labels)
+    assert right.get_xscale() == right.get_yscale() == "log"
+    plot.save((left, right), tmp_path / "study.pdf")
+    assert (tmp_path / "study.pdf").read_bytes().startswith(b"%PDF")
+
+
+def test_tails_take_an_axes_and_leave_the_settings_alone():
+    import matplotlib.pyplot as plt
+
+    before = dict(mpl.rcParams)
+    result = jaxq.simulate(jaxq.Supermarket(50, 2, 0.8), [0.0, 1.0, 2.0], 0, replicas=10)
+    axes = plt.subplots()[1]
+    assert plot.tails(result, jaxq.mean_field(jaxq.Supermarket(50, 2, 0.8), [0.0, 2.0]), ax=axes) is axes
+    np.testing.assert_array_equal(axes.get_lines()[0].get_ydata(), result.tail_mean[:, 0])
+    assert dict(mpl.rcParams) == before
+    plt.close("all")
+
+
+def test_a_figure_that_cannot_be_written_is_one_sentence(study, tmp_path):
+    with pytest.raises(ValueError, match="figure needs a path that can be written, ending in"):
+        plot.save(plot.convergence(study), tmp_path / "x.nonsense")

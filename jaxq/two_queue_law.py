@@ -160,7 +160,7 @@ def _unbounded(arrival: float, rates: tuple[float, float], tolerance: float, att
         axes, axes_error = middle(law.axes)
         error = max(mean_error, axes_error)
         if error <= tolerance:
-            last = max(1, int(np.max(np.nonzero(axes.max(axis=0) > error))))
+            last = int(np.max(np.nonzero(axes.max(axis=0) > error), initial=1))
             return ExactTwoQueues(attributes, 0.0, float(mean), float(axes[0, 0]), axes[0, : last + 1], axes[1, : last + 1],
                                   np.zeros(2), None, None, None, error, K)
         K = math.ceil(1.1 * K)

@@ -1,0 +1,73 @@
+"""Pools of like servers, by their share of all servers, service rate and buffer."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import jax
+
+from .. import _check
+
+_FINE = 10**6  # R n up to which one 32-bit word gives router and rank, each within 1e6/2**32 = 2e-4 of its probability
+
+
+@dataclass(frozen=True)
+class Pool:
+    """A pool of like servers: `fraction` of all servers (0 < fraction <= 1), service `rate` > 0, and `buffer`, the customers
+    a server holds, the one in service included (None or inf: unbounded).
+
+    Raises ValueError for values outside these ranges. `Pull` checks that the fractions sum to 1.
+    """
+
+    fraction: Any
+    rate: Any = 1.0
+    buffer: int | None = None
+
+    def __post_init__(self) -> None:
+        fraction = _check.real("fraction", self.fraction, 0.0, 1.0, open_low=True, hint="it is a share of all servers")
+        rate = _check.real("rate", self.rate, 0.0, 1e6, open_low=True, hint="it is a server's service rate")
+        buffer = None if self.buffer is None or self.buffer == math.inf else _check.integer(
+            "buffer", self.buffer, 1, 10**6, "it counts the customer in service; None is unbounded")
+        for name, value in (("fraction", fraction), ("rate", rate), ("buffer", buffer)):
+            object.__setattr__(self, name, value)
+
+
+def _pool(buffer: int | None, numbers: Any) -> Pool:
+    pool: Pool = object.__new__(Pool)  # no __init__: validation would meet tracers
+    for name, value in zip(("fraction", "rate", "buffer"), (*numbers, buffer), strict=True):
+        object.__setattr__(pool, name, value)
+    return pool
+
+
+jax.tree_util.register_pytree_node(Pool, lambda pool: ((pool.fraction, pool.rate), pool.buffer), _pool)
+
+
+def divide(n: int, pools: Sequence[Pool]) -> list[int]:
+    """Servers of each pool; ValueError where the fractions do not sum to 1 or do not divide n, naming the nearest n."""
+    fractions = [float(pool.fraction) for pool in pools]
+    if abs(math.fsum(fractions) - 1) > 1e-9:
+        raise ValueError(f"the fractions of the pools must sum to 1; got {fractions} with sum "
+                         f"{math.fsum(fractions):.10g}; mend the fractions")
+    parts = [round(n * fraction) for fraction in fractions]
+    slack = 1e-9 + n * 2.0**-52  # the second for the rounding of the fractions themselves
+    whole = all(part and abs(n * fraction - part) <= slack for fraction, part in zip(fractions, parts, strict=True))
+    if whole and sum(parts) == n:
+        return parts
+    unit = math.lcm(*(Fraction(fraction).limit_denominator(10**6).denominator for fraction in fractions))
+    below, above = n // unit * unit, (n // unit + 1) * unit
+    near = " and ".join(str(size) for size in (below, above) if 0 < size < 2**31)
+    advice = f"the nearest n that do are {near}" if near else "round the fractions to fewer digits"
+    raise ValueError(f"n * fraction must be a whole number above 0 for every pool; got n={n} with fractions "
+                     f"{fractions}; {advice}")
+
+
+def word_size(n: int, pools: Sequence[Pool], routers: int, arrival_rate: float) -> str:
+    """How a tick is drawn: `packed` (one 64-bit word) or `wide` (64 bits for its type and 64 for router and rank)."""
+    services = [n * pool.fraction * pool.rate for pool in pools]
+    gap = abs(sum(services) - n * arrival_rate)
+    least = min(n * arrival_rate, *services, gap) / (n * arrival_rate + sum(services))
+    return "packed" if routers * n <= _FINE and least >= 1e-4 else "wide"

@@ -2,9 +2,10 @@
 // jump chain: n servers of rate 1, arrivals at rate lambda n, one tick per event, a service at an idle server included.
 //
 //     gcc -O3 -march=native -o limit limit.c -lm
-//     ./limit FORM N LAMBDA TICKS SEED        FORM: servers (one length per server) or occupancy (servers per length)
+//     ./limit FORM N LAMBDA TICKS SEED
 //
-// prints "FORM N TICKS seconds events_per_second S1 S2 S3 S4 S5", S_i = fraction of servers with at least i customers.
+// FORM: plain (one length per server, scalar code), servers (the same with the random numbers in vector registers, by
+// intrinsics) or occupancy (servers per length, in vectors). It prints "FORM N TICKS seconds events_per_second S1 S2 S3 S4 S5", S_i = fraction of servers with at least i customers.
 // Only the tick loop is timed, after a warm-up of TICKS / 4 from the fixed point S_i = lambda^(2^i - 1). One process
 // uses one core; occupancy runs one system per vector lane in it, TICKS counts them all and S_i is their mean. TICKS is
 // rounded up to a multiple of 64.
@@ -116,6 +117,25 @@ INLINE void servers_loop(uint8_t *x, struct chain c, uint64_t ticks) {
     }
 }
 
+// ---- form `plain`: the same update, marks by one scalar generator in step with it, as a careful C programmer writes it
+static uint64_t plain_state[4];
+
+INLINE uint64_t plain_next(void) {
+    uint64_t *s = plain_state, sum = s[0] + s[3], result = (sum << 23 | sum >> 41) + s[0], t = s[1] << 17;
+    s[2] ^= s[0], s[3] ^= s[1], s[1] ^= s[2], s[0] ^= s[3], s[2] ^= t, s[3] = s[3] << 45 | s[3] >> 19;
+    return result;
+}
+
+INLINE void plain_loop(uint8_t *x, struct chain c, uint64_t ticks) {
+    for (uint64_t t = 0; t < ticks; t++) {
+        unsigned __int128 first = (unsigned __int128)plain_next() * c.n, second = (unsigned __int128)(uint64_t)first * c.n;
+        uint64_t type = c.small ? (uint64_t)second : plain_next();
+        int64_t service = -(int64_t)(type >= c.threshold), other = (int64_t)(second >> 64);
+        other ^= (other ^ -IDLE) & service;
+        update(x, (int64_t)((uint64_t)other << 32 | (uint64_t)(first >> 64)));
+    }
+}
+
 // ---- form `occupancy`: x[i] = number of servers with more than i customers, one independent system per vector lane
 // With the servers sorted by falling length, the server of rank m has #{i: m < x[i]} customers and the shorter of two is
 // the larger rank. A mark is the rank for an arrival, its complement for a service.
@@ -156,10 +176,12 @@ OCCUPANCY_LOOP(wide, int32_t, ints)      // BYTES / 4 systems
         else loop(state, MAX_LEVELS, c, ticks);            \
     }
 
-static void __attribute__((noinline)) run(uint8_t *length, void *x, int narrow, int levels, uint64_t n, uint64_t threshold, uint64_t ticks) {
+static void __attribute__((noinline)) run(int plain, uint8_t *length, void *x, int narrow, int levels, uint64_t n,
+                                          uint64_t threshold, uint64_t ticks) {
     struct chain small = {n, threshold, 1}, large = {n, threshold, 0};
     int one_word = n <= 1 << 16;
-    if (length && one_word) servers_loop(length, small, ticks);
+    if (plain) plain_loop(length, one_word ? small : large, ticks);
+    else if (length && one_word) servers_loop(length, small, ticks);
     else if (length) servers_loop(length, large, ticks);
     else if (narrow) WITH_LEVELS(narrow_loop, x, small, ticks)
     else if (one_word) WITH_LEVELS(wide_loop, x, small, ticks)
@@ -173,17 +195,18 @@ static double now(void) {
 }
 
 int main(int argc, char **argv) {
-    int servers = argc == 6 && !strcmp(argv[1], "servers");
+    int plain = argc == 6 && !strcmp(argv[1], "plain"), servers = plain || (argc == 6 && !strcmp(argv[1], "servers"));
     double size = argc == 6 ? atof(argv[2]) : 0, lambda = argc == 6 ? atof(argv[3]) : 0, count = argc == 6 ? atof(argv[4]) : 0;
     if (argc != 6 || (!servers && strcmp(argv[1], "occupancy")) || !(size >= 100 && size <= 1 << 25) ||
         !(lambda > 0 && lambda < 1) || !(count >= 1 && count < 1e15)) {
-        fprintf(stderr, "usage: limit servers|occupancy N LAMBDA TICKS SEED, 100 <= N <= 2^25, 0 < LAMBDA < 1, 1 <= TICKS < 1e15\n");
+        fprintf(stderr, "usage: limit plain|servers|occupancy N LAMBDA TICKS SEED, 100 <= N <= 2^25, 0 < LAMBDA < 1, 1 <= TICKS < 1e15\n");
         return 2;
     }
     uint64_t n = (uint64_t)size, ticks = ((uint64_t)count + AHEAD - 1) / AHEAD * AHEAD, seed = strtoull(argv[5], NULL, 10);
     uint64_t threshold = (uint64_t)(lambda / (1 + lambda) * 0x1p32) << 32;
     for (int i = 0; i < WIDTH; i++)
         s0[i] = splitmix64(&seed), s1[i] = splitmix64(&seed), s2[i] = splitmix64(&seed), s3[i] = splitmix64(&seed);
+    for (int i = 0; i < 4; i++) plain_state[i] = splitmix64(&seed);
 
     // enough levels that n servers at the fixed point expect nobody above
     int levels = 8, narrow = n < 1 << 15, lanes = BYTES / (narrow ? 2 : 4);
@@ -208,9 +231,9 @@ int main(int argc, char **argv) {
     }
 
     uint8_t *array = servers ? length : NULL;
-    run(array, &x, narrow, levels, n, threshold, ticks / 4 / AHEAD * AHEAD);
+    run(plain, array, &x, narrow, levels, n, threshold, ticks / 4 / AHEAD * AHEAD);
     double start = now();
-    run(array, &x, narrow, levels, n, threshold, ticks);
+    run(plain, array, &x, narrow, levels, n, threshold, ticks);
     double seconds = now() - start;
 
     printf("%s %llu %llu %.6f %.6g", argv[1], (unsigned long long)n, (unsigned long long)ticks, seconds, (double)ticks / seconds);

@@ -85,15 +85,13 @@ def bike_sharing(places: int, rental_rate: float, trip_rate: float, fleet: Any =
     sizes = np.linspace(best / 16, 2 * best, 33) if fleet is None else _check.vector("fleet", fleet).astype(np.float64)
     if sizes.min() <= 0 or np.any(np.diff(sizes) <= 0):
         raise ValueError(f"fleet must be increasing numbers of bikes per station above 0; got {fleet!r}")
-    columns: list[np.ndarray] = []
-    for kind in (paired, plain):
-        loads = np.array([_load(kind, places, ride, size) for size in sizes])
-        found = [kind(places, load) for load in loads]
-        empty, full = (np.array([getattr(station, name) for station in found]) for name in ("empty", "full"))
-        columns += [loads, empty, full, empty + full]
-    optimum = optimal_fleet(places, rental_rate, trip_rate)
-    attributes = {"places": places, "rental_rate": float(rental_rate), "trip_rate": float(trip_rate)}
-    return BikeSharing(attributes, sizes, *columns, *optimum, best, 2 / (places + 1))
+    (rho, empty, full), (plain_rho, plain_empty, plain_full) = (_curve(kind, places, ride, sizes) for kind in (paired, plain))
+    best_fleet, best_share = optimal_fleet(places, rental_rate, trip_rate)
+    return BikeSharing(
+        {"places": places, "rental_rate": float(rental_rate), "trip_rate": float(trip_rate)}, fleet=sizes, rho=rho, empty=empty,
+        full=full, problematic=empty + full, plain_rho=plain_rho, plain_empty=plain_empty, plain_full=plain_full,
+        plain_problematic=plain_empty + plain_full, best_fleet=best_fleet, best_problematic=best_share, plain_best_fleet=best,
+        plain_best_problematic=2 / (places + 1))
 
 
 def load(places: int, rental_rate: float, trip_rate: float, fleet: float, *, choice: bool = True) -> float:
@@ -135,6 +133,13 @@ def plain(places: int, rho: float) -> Stations:
     weights = np.exp(math.log(rho) * (k if rho < 1 else k - places))  # the largest is 1
     chances = weights / weights.sum()
     return Stations(float(k @ chances), float(chances[0]), float(chances[-1]))
+
+
+def _curve(kind: Callable[[int, float], Stations], places: int, ride: float, sizes: np.ndarray) -> np.ndarray:
+    """(3, fleet): rho, chance of empty, chance of full."""
+    loads = [_load(kind, places, ride, float(size)) for size in sizes]
+    found = [kind(places, rho) for rho in loads]
+    return np.array([loads, [station.empty for station in found], [station.full for station in found]])
 
 
 def _load(kind: Callable[[int, float], Stations], places: int, ride: float, fleet: float) -> float:

@@ -84,9 +84,17 @@ def mulhi32(a: Words, b: Words) -> Words:
 
 def mulhi64(hi: Words, lo: Words, n: Words) -> Words:
     """floor((hi 2**32 + lo) n / 2**64): a rank below n (< 2**32) from 64 random bits."""
+    return rank64(hi, lo, n)[0]
+
+
+def rank64(hi: Words, lo: Words, n: Words) -> tuple[Words, Words]:
+    """A rank below n (< 2**32) from 64 random bits, and the high word of the fraction that is left.
+
+    Over all 2**64 words that high word is exactly uniform: the fractions left are the multiples of the power of two in n.
+    """
     carry = mulhi32(lo, n)
-    low = hi * n + carry
-    return mulhi32(hi, n) + (low < carry).astype(np.uint32)
+    left = hi * n + carry
+    return mulhi32(hi, n) + (left < carry).astype(np.uint32), left
 
 
 def next_rank(hi: Words, lo: Words, n: Words) -> tuple[Words, Words, Words]:

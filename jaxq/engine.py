@@ -22,7 +22,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 from . import _check, bits
 from .chain import Model, tick_words
 
-BLOCK = 256        # replicas whose state stays in the cache together
+BLOCK = 512        # replicas whose state stays in the cache together
 CHUNK = 32         # ticks whose marks are drawn at once
 SEGMENTS = 8       # saves per call of the compiled function
 MAX_TICK = 2**52

@@ -96,12 +96,12 @@ def stationary(model: Model) -> ExactStationary:
     """
     from scipy.sparse.csgraph import connected_components
 
-    states, generator, tails = _chain(model, None)
+    states, generator, tails = _chain(model, None, fixed=False)
     count, label = connected_components(generator, connection="strong")
     rows, columns = generator.nonzero()
     left = np.unique(label[rows][label[rows] != label[columns]])
     if count - left.size != 1:
-        raise ValueError(f"stationary needs a chain with one closed class of states; got {count - left.size} in {describe(model)}")
+        raise ValueError(f"stationary needs a chain with one closed class of states; got {count - left.size} in {model!r}")
     closed = np.flatnonzero(~np.isin(label, left))
     inner = generator[closed][:, closed].tocsr()
     solution, method = _solve(inner)
@@ -121,7 +121,7 @@ def transient(model: Model, ts: Any, initial: Any = None) -> ExactTransient:
 
     By uniformisation: a Poisson number of steps of the jump chain, cut where less than 1e-14 of the probability is left.
 
-    Args: model as for `stationary`; ts (time,) >= 0, increasing; initial as `simulate` takes it.
+    Args: model as for `stationary`; ts (time,) >= 0, increasing; initial as `simulate` takes it, one state (PULL: counts).
 
     Raises ValueError as `stationary`, and for a horizon so long that the steps would take minutes.
     """
@@ -129,7 +129,7 @@ def transient(model: Model, ts: Any, initial: Any = None) -> ExactTransient:
     from scipy.stats import poisson
 
     ts = _check.times(ts)
-    _, generator, tails = _chain(model, initial)
+    _, generator, tails = _chain(model, initial, fixed=True)
     out = generator.sum(axis=1)
     clock = float(out.max()) or 1.0
     mean, rare = clock * ts[-1], -np.log(_NEGLECTED)
@@ -151,10 +151,10 @@ def transient(model: Model, ts: Any, initial: Any = None) -> ExactTransient:
     return ExactTransient({"model": describe(model)}, ts, tail, tail.sum(axis=1), _NEGLECTED)
 
 
-def _chain(model: Any, initial: Any) -> tuple[np.ndarray, Any, np.ndarray]:
+def _chain(model: Any, initial: Any, *, fixed: bool) -> tuple[np.ndarray, Any, np.ndarray]:
     """States (state, row) from the start on, off-diagonal generator (csr), and S_i in each state (state, level)."""
     if isinstance(model, PopulationModel):
-        start, rates, tail = _population(model, initial)
+        start, rates, tail = _population(model, initial, fixed)
     elif isinstance(model, Enumerable):
         start, rates, tail = model.start(initial), model.event_rates, model.occupancy
     else:
@@ -164,12 +164,14 @@ def _chain(model: Any, initial: Any) -> tuple[np.ndarray, Any, np.ndarray]:
     return states, generator, np.asarray(tail(states), np.float64) / model.n
 
 
-def _population(model: PopulationModel, initial: Any) -> tuple[np.ndarray, Callable[[np.ndarray], np.ndarray], Any]:
+def _population(model: PopulationModel, initial: Any, fixed: bool) -> tuple[
+        np.ndarray, Callable[[np.ndarray], np.ndarray], Any]:
     nobody = np.arange(8, dtype=np.uint32)
     model, state = model.init(initial, (nobody, nobody))
     counts = np.asarray(model.counts(state), np.int64)
-    if initial is not None and np.any(counts != counts[:, :1]):
-        raise ValueError(f"initial must be one state; got {initial!r}, from which {type(model).__name__} starts at random")
+    if fixed and np.any(counts != counts[:, :1]):
+        raise ValueError(f"transient needs one initial state; from {initial!r} {type(model).__name__} starts at random; "
+                         "give its counts")
     levels = np.shape(model.tail(np.zeros(counts.shape[0])))[0]
     if model.at_levels(2 * levels).jumps.shape[1] > counts.shape[0]:
         raise ValueError(f"an exact chain needs finitely many states; got {model!r}; give it a buffer, large enough that the "
@@ -202,8 +204,9 @@ def _enumerate(jumps: np.ndarray, start: np.ndarray, rates: Callable[[np.ndarray
         rate = np.asarray(rates(batch), np.float64)
         largest = max(largest, float(rate.max()))
         if not rate.min() >= -_ZERO * largest:
-            k, e = np.unravel_index(np.argmin(rate), rate.shape)
-            raise ValueError(f"rates must be >= 0; got {rate[k, e]:.3g} for jump {jumps[e].tolist()} in {batch[k].tolist()} of {name}")
+            k, e = divmod(int(np.argmin(rate)), rate.shape[1])
+            raise ValueError(f"rates must be >= 0; got {rate[k, e]:.3g} for jump {jumps[e].tolist()} "
+                             f"in {batch[k].tolist()} of {name}")
         row, event = np.nonzero(rate > _ZERO * largest)
         targets = (batch[row] + jumps[event]).astype(np.int32)
         if targets.size and targets.min() < 0:

@@ -201,7 +201,7 @@ def _columns(K: int, arrival: float, rates: tuple[float, float], back_1: np.ndar
         branches, back = branches[:1], back[:1]
     lower, upper = zip(*(_factors(K, arrival, *branch) for branch in branches), strict=True)
     returns, copies = back_1.shape[1], 2 // len(branches)
-    up, time, moment, share = (np.empty((K + 1, returns)) for _ in range(4))
+    up, time, moment = (np.empty((K + 1, returns)) for _ in range(3))
     first = np.empty((2, K + 1, returns))
     full = np.empty((2, returns))
     kept: list[list[np.ndarray]] = [[] for _ in branches]
@@ -231,15 +231,14 @@ def _columns(K: int, arrival: float, rates: tuple[float, float], back_1: np.ndar
                 kept[b].append(x[:, 0])
     if copies == 2:
         first[1], full[0] = first[0], full[1]
-    # share[j]: (probability of column j)/(of columns >= j), from the top; then everything per unit of probability
-    mass, below = time[K].copy(), np.ones((K + 1, returns))
-    inverse = np.empty((K + 1, returns))
-    inverse[K] = 1 / mass
-    for j in range(K - 1, -1, -1):  # 1/mass_j with mass_j = time_j + arrival up_j mass_{j+1}, which may overflow
-        share[j] = arrival * up[j] / (arrival * up[j] + time[j] * inverse[j + 1])
-        inverse[j] = inverse[j + 1] / (arrival * up[j] + time[j] * inverse[j + 1])
-    below[1:] = np.cumprod(share[:K], axis=0)
-    scale = below * inverse  # entries to column j, per unit time
+    # time in columns >= j per entry to column j: mass_j = time_j + arrival up_j mass_{j+1}; its inverse cannot overflow
+    inverse, share = np.empty((K + 1, returns)), np.ones((K + 1, returns))
+    inverse[K] = 1 / time[K]
+    for j in range(K - 1, -1, -1):
+        denominator = arrival * up[j] + time[j] * inverse[j + 1]
+        share[j + 1] = arrival * up[j] / denominator  # P(columns >= j + 1)/P(columns >= j)
+        inverse[j] = inverse[j + 1] / denominator
+    scale = np.cumprod(share, axis=0) * inverse  # entries to column j, per unit time
     pi = None
     if keep:
         pi = np.zeros((K + 1, K + 1))

@@ -37,7 +37,10 @@ def draw(model, words):
     elif model.size == "narrow":
         ranks = [word * bound >> 32 for word, bound in zip(words[2:], bounds, strict=False)]
     else:
-        ranks = [(words[2 + 2 * k] << 32 | words[3 + 2 * k]) * bound >> 64 for k, bound in enumerate(bounds)]
+        products = [(words[2 * k] << 32 | words[2 * k + 1]) * bound for k, bound in enumerate(bounds)]
+        ranks = [product >> 64 for product in products]
+        left = [product & (2**64 - 1) for product in products]
+        fraction = left[0] if d == 1 else left[0] >> 32 << 32 | left[1] >> 32
     if fraction >= Fraction(model.arrival_rate) / (1 + Fraction(model.arrival_rate)) * 2**64:
         return -1, ranks[0]
     if not model.replacement:  # Floyd: the pick below j + 1, or j itself when the pick is taken

@@ -88,6 +88,13 @@ def test_mulhi64(word, n):
     assert int(bits.mulhi64(*double(word), u(n))[0]) == word * n >> 64
 
 
+@given(DOUBLE, st.integers(1, 2**32 - 1))
+def test_rank64_leaves_the_high_word_of_the_fraction(word, n):
+    rank, left = bits.rank64(*double(word), u(n))
+    assert int(rank[0]) == word * n >> 64
+    assert int(left[0]) == (word * n & (2**64 - 1)) >> 32
+
+
 @given(DOUBLE, st.integers(1, 2**16))
 def test_next_rank_splits_a_word_without_loss(word, n):
     rank, hi, lo = bits.next_rank(*double(word), u(n))

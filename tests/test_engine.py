@@ -21,6 +21,7 @@ SYSTEMS = {
     "narrow distinct": jaxq.Supermarket(7, 7, 0.8, replacement=False),
     "wide": jaxq.Supermarket(25, 3, 0.99999),
     "one server": jaxq.Supermarket(1, 1, 0.6),
+    "wide one choice": jaxq.Supermarket(15, 1, 1.00001),
     "graph": jaxq.GraphSupermarket(jaxq.graphs.complete(20), 3, 0.8),
 }
 

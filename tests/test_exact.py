@@ -118,6 +118,22 @@ class Sorter(Epidemic, leaves=("n", "infection")):
         return jnp.where(x[0] == 0, 1.0, 0.0) * jnp.ones(2)
 
 
+@dataclasses.dataclass(frozen=True)
+class Scattered(Epidemic, leaves=("n", "infection")):
+    """Starts at random unless told where."""
+
+    def init(self, initial, keys):
+        counts = keys[0].astype(np.int32)[None] % 5 if initial is None else np.full((1, keys[0].size), initial[0], np.int32)
+        return self, self.state_of(counts)
+
+
+def test_a_random_start_is_no_single_state():
+    with pytest.raises(ValueError, match="one initial state; from None Scattered starts at random"):
+        exact.transient(Scattered(5, 2.0), [1.0])
+    one, other = exact.transient(Scattered(5, 2.0), [1.0], initial=[3]), exact.transient(Epidemic(5, 2.0), [1.0], initial=np.array([3]))
+    assert one.tail == other.tail
+
+
 def test_transient_states_get_no_mass_and_broken_rates_are_refused():
     found = exact.stationary(Epidemic(5, 2.0))
     assert found.tail.tolist() == [0.0]

@@ -82,7 +82,7 @@ def test_broken_systems_fail_the_contract():
     model = SYSTEMS["unequal"]
     for broken, start in ((Unfair, (2, 2)), (Swapped, (1, 3))):
         other = broken(4, 1.5, (1.0, 0.6))
-        with pytest.raises(AssertionError, match="does not follow the law|probability 0"):
+        with pytest.raises(AssertionError, match=r"does not follow the law|probability 0"):
             check_model(other, [np.array(start)], law=law(model), view=lengths, lanes=2**16)
 
 

@@ -52,17 +52,21 @@ def divide(n: int, pools: Sequence[Pool]) -> list[int]:
     if abs(math.fsum(fractions) - 1) > 1e-9:
         raise ValueError(f"the fractions of the pools must sum to 1; got {fractions} with sum "
                          f"{math.fsum(fractions):.10g}; mend the fractions")
+    if parts := _parts(n, fractions):
+        return parts
+    unit = math.lcm(*(Fraction(fraction).limit_denominator(10**6).denominator for fraction in fractions))
+    sizes = [size for size in (n // unit * unit, (n // unit + 1) * unit) if 0 < size < 2**31 and _parts(size, fractions)]
+    advice = f"the nearest n that do are {' and '.join(map(str, sizes))}" if sizes else "round the fractions to fewer digits"
+    raise ValueError(f"n * fraction must be a whole number above 0 for every pool; got n={n} with fractions "
+                     f"{fractions}; {advice}")
+
+
+def _parts(n: int, fractions: list[float]) -> list[int]:
+    """The whole numbers n * fraction, or nothing."""
     parts = [round(n * fraction) for fraction in fractions]
     slack = 1e-9 + n * 2.0**-52  # the second for the rounding of the fractions themselves
     whole = all(part and abs(n * fraction - part) <= slack for fraction, part in zip(fractions, parts, strict=True))
-    if whole and sum(parts) == n:
-        return parts
-    unit = math.lcm(*(Fraction(fraction).limit_denominator(10**6).denominator for fraction in fractions))
-    below, above = n // unit * unit, (n // unit + 1) * unit
-    near = " and ".join(str(size) for size in (below, above) if 0 < size < 2**31)
-    advice = f"the nearest n that do are {near}" if near else "round the fractions to fewer digits"
-    raise ValueError(f"n * fraction must be a whole number above 0 for every pool; got n={n} with fractions "
-                     f"{fractions}; {advice}")
+    return parts if whole and sum(parts) == n else []
 
 
 def word_size(n: int, pools: Sequence[Pool], routers: int, arrival_rate: float) -> str:

@@ -61,19 +61,17 @@ class Pull(PopulationModel, leaves=("n", "pools", "arrival_rate")):
 
     def __post_init__(self) -> None:
         n = self.n if _check.is_traced(self.n) else _check.integer("n", self.n, 1, 2**31 - 1, "give the number of servers")
-        pools = (self.pools,) if isinstance(self.pools, Pool) else self.pools
+        pools = self.pools
         if not isinstance(pools, (list, tuple)) or not pools or not all(isinstance(pool, Pool) for pool in pools):
-            raise ValueError(f"pools must be a list of at least one jaxq.Pool; got {self.pools!r}; "
-                             "use [Pool(1.0)] for like servers")
+            raise ValueError(f"pools must be a list of at least one jaxq.Pool; got {pools!r}; use [Pool(1.0)] for like servers")
         routers = _check.integer("routers", self.routers, 1, MAX_CLASSES)
         rate = _check.real("arrival_rate", self.arrival_rate, 0.0, 1e6, open_low=True, hint="it is lambda per server")
         _check.choice("messages", self.messages, ("withdraw", "stale"))
         concrete = not any(map(_check.is_traced, jax.tree.leaves((n, tuple(pools), rate))))
         if concrete:
             pools = [replace(pool, fraction=part / n) for pool, part in zip(pools, divide(n, pools), strict=True)]
-        levels = self.levels or 8
         for name, value in (("n", n), ("pools", tuple(pools)), ("routers", routers), ("arrival_rate", rate),
-                            ("levels", _check.integer("levels", levels, 1)),
+                            ("levels", _check.integer("levels", self.levels or 8, 1)),
                             ("buffers", tuple(pool.buffer for pool in pools)),
                             ("size", word_size(n, pools, routers, rate) if concrete else "")):
             object.__setattr__(self, name, value)
@@ -96,7 +94,7 @@ class Pull(PopulationModel, leaves=("n", "pools", "arrival_rate")):
 
     @property
     def servers(self) -> np.ndarray:
-        """(pools,) number of servers of each pool."""
+        """(pools,) servers of each pool."""
         return np.array([round(self.n * pool.fraction) for pool in self.pools])
 
     # the exact chain
@@ -118,7 +116,8 @@ class Pull(PopulationModel, leaves=("n", "pools", "arrival_rate")):
         if clock < self.clock():
             raise ValueError(f"clock must be at least {self.clock():g} ticks per unit time; got {clock:g}")
         arrival = bits.threshold64(self._arrivals(), clock)
-        services, left = [], Fraction(0)
+        services: list[int] = []
+        left = Fraction(0)
         for rate in reversed(self._services()):  # from the top of the words down: null ticks lie above the arrivals
             left += rate
             services.insert(0, max(arrival, 2**64 - bits.threshold64(left, clock)))
@@ -137,13 +136,13 @@ class Pull(PopulationModel, leaves=("n", "pools", "arrival_rate")):
         routers, packed = np.uint32(self.routers), self.size == "packed"
         before = [hi < high if packed else bits.lt64(hi, lo, high, low) for high, low in
                   zip(tables["bound_hi"], tables["bound_lo"], strict=True)]
-        within, start, stride, ahead = tables["n"], np.uint32(0), np.uint32(0), np.uint32(0)
+        within, start, stride, ahead = (tables["n"], *[jnp.uint32(0)] * 3)
         for pool, servers in enumerate(tables["servers"]):  # a service in the last pool whose bound is passed
             within, start, stride = (jnp.where(before[pool + 1], old, new) for old, new in
                                      ((within, servers), (start, ahead), (stride, np.uint32(self.classes.stride(pool)))))
             ahead = ahead + servers
         if packed:  # what is left of a word above the router is still uniform
-            router, pick = bits.mulhi32(lo, routers), (lo * routers,)
+            router, pick = bits.mulhi32(lo, routers), [lo * routers]
         else:
             router, *pick = bits.next_rank(rest[0], rest[1], routers)
         rank = _below(pick, within)
@@ -300,4 +299,4 @@ def _sum(rows: jax.Array) -> jax.Array:
 
 def _below(fraction: Any, bound: Any) -> Any:
     """A rank below `bound` from a uniform fraction of one or two words."""
-    return bits.mulhi32(fraction[0], bound) if len(fraction) == 1 else bits.mulhi64(*fraction, bound)
+    return bits.mulhi32(fraction[0], bound) if len(fraction) == 1 else bits.mulhi64(fraction[0], fraction[1], bound)

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-MAX_CLASSES = 2**13   # an index fits in 13 bits
-NONE = -1             # no message outstanding
+MAX_CLASSES = 2**13 - 1   # an index, one beyond the last included, fits in 13 bits
+NONE = -1                 # no message outstanding
 
 # what `Classes.facts` says of a class in one int32: its index, the class after an arrival, and from bit FLAGS on a bit for
 # every counter that an arrival there (the first three) or a service there (SENDS) adds to

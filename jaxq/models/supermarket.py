@@ -108,8 +108,9 @@ class Supermarket(PopulationModel, leaves=("n", "arrival_rate", "eta")):
     def words(self) -> int:
         if self.size == "packed":
             return 2
-        rank = 2 if self.size == "wide" else 1
-        return 2 + (rank + 2 if self.full else rank * self.d)
+        if self.size == "wide":
+            return 4 if self.full else 2 * self.d
+        return 2 + (3 if self.full else self.d)
 
     def clock(self) -> float:
         return ceil_clock(self.n * (1 + Fraction(self.arrival_rate)))
@@ -154,33 +155,37 @@ class Supermarket(PopulationModel, leaves=("n", "arrival_rate", "eta")):
 
     def draw(self, tables: Any, words: tuple[jax.Array, ...]) -> jax.Array:
         n = tables["n"]
-        (hi, lo), rest = words[:2], words[2:]
+        ranks, (hi, lo) = self._ranks(n, words, 1 if self.full else self.d)
         if self.full:
-            first, rest = self._ranks(n, hi, lo, rest, 1)[0][0], rest[-2:]
-            shortest = n - 1 - jnp.sum(jnp.stack([bits.lt64(*rest, *bound).astype(np.uint32) for bound in
-                                                  zip(*tables["shortest"], strict=True)]), axis=0, dtype=np.uint32)
+            below = [bits.lt64(*words[-2:], *bound).astype(np.uint32) for bound in zip(*tables["shortest"], strict=True)]
+            shortest = n - 1 - jnp.sum(jnp.stack(below), axis=0, dtype=np.uint32)
         else:
-            ranks, (hi, lo) = self._ranks(n, hi, lo, rest, self.d)
-            first, shortest = ranks[0], _largest(ranks, n, distinct=not self.replacement)
+            shortest = _largest(ranks, n, distinct=not self.replacement)
         if self.size == "packed":
             arrival, service = hi < tables["arrival"][0], hi >= tables["service"][0]
         else:
             arrival, service = bits.lt64(hi, lo, *tables["arrival"]), ~bits.lt64(hi, lo, *tables["service"])
-        mark = jnp.where(arrival, shortest, ~jnp.where(service, first, n))
+        mark = jnp.where(arrival, shortest, ~jnp.where(service, ranks[0], n))
         return mark.astype(np.int32).astype(self.lane)
 
-    def _ranks(self, n: Any, hi: Any, lo: Any, rest: Any, count: int) -> tuple[list[Any], tuple[Any, Any]]:
-        """`count` ranks, the first below n, and the word that is left for the type; distinct: rank k is below n - k."""
+    def _ranks(self, n: Any, words: Any, count: int) -> tuple[list[Any], tuple[Any, Any]]:
+        """`count` ranks, the first below n, and the 64 bits for the type; distinct: rank k is below n - k."""
         bounds = [n - np.uint32(0 if self.replacement else k) for k in range(count)]
+        ranks = []
         if self.size == "packed":
-            ranks = []
+            hi, lo = words
             for bound in bounds:
                 rank, hi, lo = bits.next_rank(hi, lo, bound)
                 ranks.append(rank)
             return ranks, (hi, lo)
-        if self.size == "wide":
-            return [bits.mulhi64(rest[2 * k], rest[2 * k + 1], bound) for k, bound in enumerate(bounds)], (hi, lo)
-        return [bits.mulhi32(rest[k], bound) for k, bound in enumerate(bounds)], (hi, lo)
+        if self.size == "wide":  # what two ranks leave makes the type's word; one rank leaves both halves
+            left = []
+            for k, bound in enumerate(bounds):
+                rank, high = bits.rank64(words[2 * k], words[2 * k + 1], bound)
+                ranks.append(rank)
+                left.append(high)
+            return ranks, (left[0], left[1] if count > 1 else words[1] * bounds[0])
+        return [bits.mulhi32(words[2 + k], bound) for k, bound in enumerate(bounds)], words[:2]
 
     def null(self, tables: Any) -> jax.Array:
         return (~tables["n"]).astype(np.int32).astype(self.lane)
@@ -267,7 +272,8 @@ def _choose_levels(n: int, d: int, rate: float) -> int:
 
 
 def _size(n: int, d: int, rate: float) -> str:
-    """How ranks are drawn: `packed` (a tick from one 64-bit word), `narrow` (32 bits a rank) or `wide` (64 bits a rank)."""
+    """How ranks are drawn: `packed` (a tick from one 64-bit word), `narrow` (32 bits a rank) or `wide` (64 bits a rank,
+    the type from what they leave)."""
     if n > 10**6 or abs(1 - rate) < 1e-4:
         return "wide"
     return "packed" if n <= 2**16 and d * math.log2(n) + 32 <= 64 else "narrow"

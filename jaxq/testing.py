@@ -129,6 +129,6 @@ def _tally(after: np.ndarray) -> dict[tuple[int, ...], int]:
     rng = np.random.default_rng(0)
     hashes = np.zeros(after.shape[1], np.uint64)
     for row in after:
-        hashes += row.astype(np.uint64) * np.uint64(rng.integers(2**63) * 2 + 1)
+        hashes += row.astype(np.uint64) * np.uint64(int(rng.integers(2**63)) * 2 + 1)
     _, first, counts = np.unique(hashes, return_index=True, return_counts=True)
     return {tuple(after[:, column].tolist()): int(count) for column, count in zip(first, counts, strict=True)}

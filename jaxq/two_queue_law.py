@@ -134,38 +134,46 @@ def two_queues(capacity: int | float | None, arrival_rate: float, service_rates:
 
 
 def _unbounded(arrival: float, rates: tuple[float, float], tolerance: float, attributes: dict[str, Any]) -> ExactTwoQueues:
-    spare, total = sum(rates) - arrival, arrival + sum(rates)
-    if not spare > 0:
+    if not arrival < sum(rates):
         raise ValueError(f"unbounded queues need arrival_rate below mu_1 + mu_2 = {sum(rates):g}; got {arrival:g}; "
                          "lower it or give a capacity")
-    drift = min(spare, *rates)
-    decay, K, error = 2 * math.log(sum(rates) / arrival), total / drift + 8, math.inf
+    drift = min(sum(rates) - arrival, *rates)
+    decay, K = 2 * math.log(sum(rates) / arrival), (arrival + sum(rates)) / drift + 8
     for _ in range(3):  # a guess: P(above K) falls like (Lambda/(mu_1 + mu_2))^2K, the bound below is K^2/drift larger
         K = max(K, math.log(2 * decay * K**2 / drift / tolerance) / decay)
     K = math.ceil(K)
     while K <= _MOST_COLUMNS:
-        # where max(q1, q2) > K, q1^2 + q2^2 falls at least at rate `square`, and q1^3 + q2^3 at max(q1, q2) `cube`
-        square = 2 * drift * (K + 1) - total
-        cube = 3 * drift * (K + 1) - 3 * total - arrival / (K + 1)
-        law = _columns(K, arrival, rates, *_returns(K, rates[0] == rates[1]), keep=False)
-        up = arrival * float(law.hub.max())
-        outside = up * (K**2 + (K + 1) ** 2) / square            # P(above K)/P(up to K)
-        customers = up * 2 * (K**3 + (K + 1) ** 3) / cube         # E[customers; above K]/P(up to K)
-
-        def middle(values: np.ndarray, more: float = 0.0, outside: float = outside) -> tuple[np.ndarray, float]:
-            low, high = values.min(axis=-1) / (1 + outside), values.max(axis=-1) + more
-            return (low + high) / 2, float(np.max(high - low)) / 2
-
-        mean, mean_error = middle(law.mean, customers)
-        axes, axes_error = middle(law.axes)
+        (mean, mean_error), (axes, axes_error) = (
+            ((low + high) / 2, float(np.max(high - low)) / 2) for low, high in _bounds(K, arrival, rates))
         error = max(mean_error, axes_error)
         if error <= tolerance:
             last = int(np.max(np.nonzero(axes.max(axis=0) > error), initial=1))
             return ExactTwoQueues(attributes, 0.0, float(mean), float(axes[0, 0]), axes[0, : last + 1], axes[1, : last + 1],
                                   np.zeros(2), None, None, None, error, K)
         K = math.ceil(1.1 * K)
-    raise ValueError(f"unbounded queues must fit in {_MOST_COLUMNS} columns; got a load of {arrival / sum(rates):.6g}, with "
-                     f"bounds {2 * error:.2g} apart at best; lower arrival_rate, raise tolerance or give a capacity")
+    raise ValueError(f"unbounded queues must fit in {_MOST_COLUMNS} columns; got a load of {arrival / sum(rates):.6g}, which needs "
+                     f"more for an error of {tolerance:g}; lower arrival_rate, raise tolerance or give a capacity")
+
+
+def _bounds(K: int, arrival: float, rates: tuple[float, float]) -> tuple[tuple[Any, Any], tuple[Any, Any]]:
+    """(low, high) of the mean number of customers, and of pi(0, k) and pi(k, 0), (2, K + 1), k <= K."""
+    law = _columns(K, arrival, rates, *_returns(K, rates[0] == rates[1]), keep=False)
+    outside, customers = (arrival * float(law.hub.max()) * part for part in _excursion(K, arrival, rates))
+    return ((law.mean.min() / (1 + outside), law.mean.max() + customers),
+            (law.axes.min(axis=-1) / (1 + outside), law.axes.max(axis=-1)))
+
+
+def _excursion(K: int, arrival: float, rates: tuple[float, float]) -> tuple[float, float]:
+    """Bounds on the mean time above column K, from (K, K + 1) or (K + 1, K), and on the customers summed over it (Foster).
+
+    There q1^2 + q2^2 falls at least at rate `square`, and q1^3 + q2^3 at max(q1, q2) `cube`; customers <= 2 max(q1, q2).
+    """
+    drift, total = min(sum(rates) - arrival, *rates), arrival + sum(rates)
+    square = 2 * drift * (K + 1) - total
+    cube = 3 * drift * (K + 1) - 3 * total - arrival / (K + 1)
+    if not (square > 0 and cube > 0):
+        return math.inf, math.inf
+    return (K**2 + (K + 1) ** 2) / square, 2 * (K**3 + (K + 1) ** 3) / cube
 
 
 def _returns(K: int, equal: bool) -> tuple[np.ndarray, np.ndarray]:

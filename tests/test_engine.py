@@ -64,11 +64,9 @@ def test_replicas_blocks_chunks_calls_and_devices_do_not_matter(name):
     wanted = final_counts(model)
 
     def same(counts):
-        rows = min(len(counts), len(wanted))
-        assert not counts[rows:].any()
-        assert not wanted[rows:].any()
-        np.testing.assert_array_equal(counts[:rows, :1], wanted[:rows, :1])
-        np.testing.assert_array_equal(counts[:rows, :5][:, : counts.shape[1]], wanted[:rows, : counts.shape[1]])
+        rows, replicas = max(len(counts), len(wanted)), min(counts.shape[1], 5)
+        one, other = (np.pad(x[:, :replicas], ((0, rows - len(x)), (0, 0))) for x in (counts, wanted))
+        np.testing.assert_array_equal(one, other)
 
     same(final_counts(model, replicas=1))
     same(final_counts(model, replicas=7, block=2))

@@ -119,6 +119,14 @@ class Sorter(Epidemic, leaves=("n", "infection")):
 
 
 @dataclasses.dataclass(frozen=True)
+class Kept(Epidemic, leaves=("n", "infection")):
+    """Infected from outside; the last infected is not cured, so that the start, nobody infected, does not come again."""
+
+    def rates(self, x, inverse_n=0.0):
+        return jnp.stack([self.infection * (1 - x[0]), jnp.where(x[0] > 1.5 * inverse_n, x[0], 0.0)])
+
+
+@dataclasses.dataclass(frozen=True)
 class Scattered(Epidemic, leaves=("n", "infection")):
     """Starts at random unless told where."""
 
@@ -135,8 +143,10 @@ def test_a_random_start_is_no_single_state():
 
 
 def test_transient_states_get_no_mass_and_broken_rates_are_refused():
-    found = exact.stationary(Epidemic(5, 2.0))
-    assert found.tail.tolist() == [0.0]
+    found = exact.stationary(Kept(4, 2.0))
+    weights = np.array([0, 1, 3, 4, 2])  # ratios 2 (n - k)/(k + 1): 3, 4/3, 1/2
+    np.testing.assert_allclose(found.probability[np.argsort(found.states[:, 0])], weights / 10, rtol=1e-14)
+    assert exact.stationary(Epidemic(5, 2.0)).tail.tolist() == [0.0]
     dying = exact.transient(Epidemic(5, 2.0), [0.0, 500.0], initial=np.array([4]))
     assert dying.mean_queue_length[0] == 0.8
     assert 0 < dying.mean_queue_length[1] < 0.1

@@ -101,7 +101,7 @@ def test_an_arrival_of_probability_one_in_1e9_has_its_share_of_the_words():
 @pytest.mark.parametrize("rank", [0, 1, 123_456_789, 10**9 - 1])
 def test_every_server_of_a_billion_has_its_share_of_the_words(rank):
     model = jaxq.Supermarket(10**9, 2, 1e-12)  # with this second word every tick is a service
-    reaches = [count_words(lambda w, r=r: ~service_or_arrival(model, (w >> 32, w & 0xFFFFFFFF, 2**31, 0)) >= r)
+    reaches = [count_words(lambda w, r=r: ~service_or_arrival(model, (w >> 32, w & 0xFFFFFFFF, *[2**32 - 1] * 2)) >= r)
                for r in (rank, rank + 1)]
     assert abs((reaches[1] - reaches[0]) - 2**64 / 10**9) <= 1
 

@@ -5,7 +5,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from jaxq import exact
+from jaxq import exact, two_queue_law
 
 
 def gth(rates):
@@ -162,6 +162,30 @@ def test_unbounded_queues_stay_within_their_certified_error(arrival, services, t
     if tolerance == 1e-10:  # the servers work off what comes
         assert services[0] * (1 - found.p_0k.sum()) + services[1] * (1 - found.p_k0.sum()) == pytest.approx(arrival, abs=3e-9)
     assert found.blocking == 0
+
+
+@pytest.mark.parametrize(("arrival", "services", "columns"), [
+    (1.0, (1.0, 1.0), (7, 9)), (1.4, (1.0, 1.0), (15, 18)), (1.1, (1.0, 0.4), (27, 30)), (0.5, (0.2, 1.0), (22, 25))])
+def test_every_part_of_the_certificate_holds(arrival, services, columns):
+    """The mixture of returns, the time above column K and its customers, each by itself, against capacity 250 in full."""
+    large = exact.two_queues(250, arrival, services)
+    q = np.arange(251)
+    longer, total = np.maximum(q[:, None], q), q[:, None] + q
+    for K in columns:
+        law = two_queue_law._columns(K, arrival, services, *two_queue_law._returns(K, services[0] == services[1]), keep=False)
+        inside = large.pi[longer <= K].sum()
+        for found, wanted in ((law.axes[0], large.pi[0, : K + 1]), (law.axes[1], large.pi[: K + 1, 0]),
+                              (law.hub, large.pi[K, K]), (law.mean, np.sum((large.pi * total)[longer <= K]))):
+            assert np.all(found.min(axis=-1) <= wanted / inside * (1 + 1e-12))
+            assert np.all(found.max(axis=-1) >= wanted / inside * (1 - 1e-12))
+        time, customers = two_queue_law._excursion(K, arrival, services)
+        entries = arrival * large.pi[K, K]
+        assert 1 < time / (large.pi[longer > K].sum() / entries) < 60
+        assert 1 < customers / (np.sum((large.pi * total)[longer > K]) / entries) < 60
+        (low, high), (low_axes, high_axes) = two_queue_law._bounds(K, arrival, services)
+        assert low <= large.mean_customers <= high
+        axes = np.stack([large.p_0k, large.p_k0])[:, : K + 1]
+        assert np.all((low_axes <= axes * (1 + 1e-12)) & (axes * (1 - 1e-12) <= high_axes))
 
 
 def test_thousands_of_places_are_solved():

@@ -116,12 +116,9 @@ class Pull(PopulationModel, leaves=("n", "pools", "arrival_rate")):
         if clock < self.clock():
             raise ValueError(f"clock must be at least {self.clock():g} ticks per unit time; got {clock:g}")
         arrival = bits.threshold64(self._arrivals(), clock)
-        services: list[int] = []
-        left = Fraction(0)
-        for rate in reversed(self._services()):  # from the top of the words down: null ticks lie above the arrivals
-            left += rate
-            services.insert(0, max(arrival, 2**64 - bits.threshold64(left, clock)))
-        bounds = [arrival, *services]
+        rates = self._services()  # of the pools, from the top of the words down: null ticks lie above the arrivals
+        tops = [2**64 - bits.threshold64(sum(rates[pool:], Fraction(0)), clock) for pool in range(len(rates))]
+        bounds = [arrival, *(max(arrival, top) for top in tops)]
         if self.size == "packed":  # the type is read off 32 bits: round to a multiple of 2**32
             bounds = [min((value + 2**31 >> 32) << 32, 2**64 - 1) for value in bounds]
         hi, lo = zip(*map(bits.split64, bounds), strict=True)
@@ -136,7 +133,7 @@ class Pull(PopulationModel, leaves=("n", "pools", "arrival_rate")):
         routers, packed = np.uint32(self.routers), self.size == "packed"
         before = [hi < high if packed else bits.lt64(hi, lo, high, low) for high, low in
                   zip(tables["bound_hi"], tables["bound_lo"], strict=True)]
-        within, start, stride, ahead = (tables["n"], *[jnp.uint32(0)] * 3)
+        within, start, stride, ahead = tables["n"], jnp.uint32(0), jnp.uint32(1), jnp.uint32(0)
         for pool, servers in enumerate(tables["servers"]):  # a service in the last pool whose bound is passed
             within, start, stride = (jnp.where(before[pool + 1], old, new) for old, new in
                                      ((within, servers), (start, ahead), (stride, np.uint32(self.classes.stride(pool)))))

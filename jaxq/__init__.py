@@ -1,5 +1,7 @@
 from importlib.metadata import version
 
+from . import bikes as bikes
+from . import exact as exact
 from . import graphs as graphs
 from . import heavy_traffic as heavy_traffic
 from . import plot as plot
@@ -8,7 +10,10 @@ from .ensemble import load as load
 from .mean_field import fixed_point as fixed_point
 from .mean_field import mean_field as mean_field
 from .models.graph import GraphSupermarket as GraphSupermarket
+from .models.pools import Pool as Pool
+from .models.pull import Pull as Pull
 from .models.supermarket import Supermarket as Supermarket
+from .models.two_queues import TwoQueues as TwoQueues
 from .simulate import simulate as simulate
 from .study import scaling_study as scaling_study
 

@@ -81,6 +81,37 @@ def test_limit(capsys):
     assert zero[-1][3] < 10
 
 
+def test_exact_two_queues(capsys):
+    result = json.loads(run(capsys, *"exact two-queues --capacity 5 --arrival-rate 1.6 --service-rates 1 1 --json".split())[1])
+    assert {"blocking", "mean_customers", "p_empty", "p_0k"} <= set(result)
+    assert result["blocking"] == pytest.approx(0.0286659606084, rel=1e-10)
+    status, out, _ = run(capsys, *"exact two-queues --capacity inf --arrival-rate 1.2 --service-rates 1 0.5".split())
+    assert status == 0
+    assert "mean customers" in out
+
+
+def test_exact_chains(capsys, reference):
+    case = reference("supermarket_exact")[3]
+    words = "exact supermarket --n 3 --d 2 --arrival-rate 0.8 --buffer 30 --json".split()
+    times = json.loads(run(capsys, *words, "--t-end", "2", "--num-times", "3")[1])
+    np.testing.assert_allclose(np.array(times["tail"])[1:, :6], case["tails_from_empty"][1:3], rtol=1e-8)
+    stationary = json.loads(run(capsys, *words)[1])
+    assert stationary["tail"][0] == pytest.approx(0.8, abs=1e-8)  # lambda (1 - P(block)), P(block) = 1.6e-9
+    pull = "exact pull --n 4 --routers 1 --arrival-rate 0.8 --fractions .5 .5 --service-rates 1.5 .5 --buffers 1 3 --json".split()
+    assert json.loads(run(capsys, *pull)[1])["mean_queue_length"] == pytest.approx(0.991683287179, rel=1e-9)
+
+
+@pytest.mark.parametrize("words", [
+    "simulate two-queues --capacity 3 --arrival-rate 1.5 --service-rates 1 0.6",
+    "simulate pull --n 20 --routers 2 --arrival-rate 0.8 --fractions .5 .5 --service-rates 1.5 .5 --buffers 1 3 --messages stale"])
+def test_the_other_models_run_through_simulate(capsys, words):
+    status, out, _ = run(capsys, *words.split(), "--t-end", "2", "--num-times", "2", "--replicas", "30", "--json")
+    result = json.loads(out)
+    assert status == 0
+    assert result["arrivals"] > 0
+    assert 0 < result["mean_queue_length"][1] < 5
+
+
 def test_study_writes_data_table_and_figure(capsys, tmp_path):
     status, out, err = run(capsys, *STUDY, "--out-dir", tmp_path / "study")
     assert (status, err) == (0, "")
@@ -122,6 +153,13 @@ NO_N = [word for word in SIMULATE if word not in ("--n", "200")]
     ([*SIMULATE, "--plot", "/tmp/x.xyz"], "ending in .png, .pdf or .svg"), ([*SIMULATE, "--buffer", "0"], "buffer must be an integer"),
     (["ode", "supermarket", "--d", "2", "--t-end", "1"], "give either --arrival-rate"),
     (["ode", "supermarket", "--d", "2", "--beta", "1", "--t-end", "1"], "--alpha needs --n as well"),
+    (["exact", "supermarket", "--n", "3", "--d", "2", "--arrival-rate", "0.5"], "an exact chain needs finitely many states"),
+    (["exact", "two-queues", "--capacity", "2", "--arrival-rate", "1", "--plot", "x.png"], "--plot has no figure"),
+    (["exact", "two-queues", "--capacity", "0.5", "--arrival-rate", "1"], "--capacity must be an integer; got '0.5'"),
+    (["simulate", "pull", "--n", "3", "--routers", "1", "--arrival-rate", "0.5", "--fractions", ".5", ".5", "--t-end", "1",
+      "--replicas", "2"], "fraction"),
+    (["simulate", "pull", "--n", "4", "--routers", "1", "--arrival-rate", "0.5", "--buffers", "1", "2", "--t-end", "1",
+      "--replicas", "2"], "one value per pool"),
     (["limit", "--d", "2", "--t-end", "1", "--initial", "inf"], "--initial must be a finite number"),
     ([*STUDY, "--n", "5", "7"], "the least n is"), ([*STUDY, "--start", "nowhere.txt"], "--start must be 'empty', 'fixed-point' or a file"),
     ([*STUDY, "--out-dir", "/proc/x"], "the results need a folder that can be written"), ([*STUDY, "--beta", "0"], "beta must be")])

@@ -1,0 +1,189 @@
+"""The command line's flags: a parser whose errors are one sentence, and for each model its flags and how they make it."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+
+from . import _check
+
+Build = Callable[[argparse.Namespace], Any]
+
+
+class Parser(argparse.ArgumentParser):
+    """argparse without abbreviations and with one sentence for an error."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(allow_abbrev=False, formatter_class=argparse.RawDescriptionHelpFormatter, **options)
+
+    def error(self, message: str) -> NoReturn:
+        if message.startswith("argument "):
+            message = message.removeprefix("argument ").replace(": ", " ", 1)
+        if message.startswith("the following arguments are required: "):
+            message = "required but missing: " + message.split(": ", 1)[1]
+        raise ValueError(f"{message}; see {self.prog} --help")
+
+
+def parse(parser: Parser, words: list[str]) -> argparse.Namespace:
+    """The options, or ValueError naming an unknown flag and the one that was meant."""
+    options, unknown = parser.parse_known_args(words)
+    if unknown:
+        leaf = options.leaf
+        known = [flag for flag in leaf._option_string_actions if flag.startswith("--")]
+        near = difflib.get_close_matches(unknown[0].split("=")[0], known, 1)
+        hint = f"did you mean {near[0]}? " if near else ""
+        raise ValueError(f"{leaf.prog} takes only the flags of its --help; got {' '.join(unknown)}; {hint}see {leaf.prog} --help")
+    return options
+
+
+def leaf(verbs: Any, name: str, text: str, run: Callable[[argparse.Namespace], None], build: Build | None, example: str) -> Parser:
+    """A command at the end of its path, with the flags that every command has."""
+    parser: Parser = verbs.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".", epilog=f"example:  {example}")
+    parser.set_defaults(run=run, build=build, leaf=parser, replicas=None, seed=0, progress=None, devices=None, compile_cache=None)
+    parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
+    parser.add_argument("--out", metavar="FILE.nc", help="write the result as netCDF")
+    parser.add_argument("--plot", metavar="FILE.png", help="write the figure (.png, .pdf or .svg)")
+    parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
+    return parser
+
+
+# what runs have
+
+def time_flags(parser: Parser, num_times: int = 11, *, required: bool = True) -> None:
+    """--t-end and --num-times."""
+    parser.add_argument("--t-end", type=number, required=required, help="last save time, in units of the rates")
+    parser.add_argument("--num-times", type=integer, default=num_times, help=f"save times from 0 to --t-end (default {num_times})")
+
+
+def run_flags(parser: Parser) -> None:
+    """What a simulation needs."""
+    parser.add_argument("--replicas", type=integer, required=True, help="independent copies")
+    parser.add_argument("--seed", type=integer, default=0, help="0 <= seed < 2^64 (default 0)")
+    parser.add_argument("--devices", type=integer, help="devices to use (default: all; on CPU one per core)")
+    parser.add_argument("--no-progress", dest="progress", action="store_false", default=None, help="no bar on stderr")
+    parser.add_argument("--compile-cache", metavar="DIR", help="keep compiled code there for the next run")
+
+
+def times(options: argparse.Namespace) -> np.ndarray:
+    """The save times that --t-end and --num-times ask for."""
+    _check.real("--t-end", options.t_end, 0.0, open_low=True)
+    count = _check.integer("--num-times", options.num_times, 1)
+    return np.linspace(0.0, options.t_end, count) if count > 1 else np.array([options.t_end])
+
+
+# the models
+
+def supermarket_flags(parser: Parser, *, n_required: bool = True) -> None:
+    """Flags of `Supermarket`."""
+    parser.add_argument("--n", type=integer, required=n_required, help="number of servers")
+    parser.add_argument("--d", type=integer, required=True, help="servers a customer samples")
+    parser.add_argument("--arrival-rate", type=number, metavar="LAMBDA", help="per server and mean service time")
+    parser.add_argument("--beta", type=number, help="instead of --arrival-rate: lambda = 1 - beta/eta, with --alpha or --eta")
+    parser.add_argument("--alpha", type=number, help="eta = n^alpha (default 0.5)")
+    parser.add_argument("--eta", type=number, help="eta itself")
+    parser.add_argument("--buffer", type=capacity, default=None, help="customers a server holds (default: inf)")
+    parser.add_argument("--no-replacement", action="store_true", help="sample d distinct servers")
+
+
+def supermarket(options: argparse.Namespace) -> Any:
+    """The `Supermarket` of the flags."""
+    from .models.supermarket import Supermarket
+
+    heavy = options.beta is not None or options.alpha is not None or options.eta is not None
+    if (options.arrival_rate is not None) == heavy:
+        raise ValueError("give either --arrival-rate, or --beta with --alpha or --eta; "
+                         + ("got both" if heavy else "got neither"))
+    if heavy and (options.beta is None or (options.n is None and options.eta is None)):
+        raise ValueError("--alpha and --eta need --beta, and --alpha needs --n as well; give them, or --arrival-rate")
+    n = max(10**6, options.d) if options.n is None else options.n  # the mean field ignores n
+    if heavy:
+        return Supermarket.heavy_traffic(n, options.d, options.beta, options.alpha, eta=options.eta,
+                                         replacement=not options.no_replacement, buffer=options.buffer)
+    return Supermarket(n, options.d, options.arrival_rate, not options.no_replacement, options.buffer)
+
+
+def two_queues_flags(parser: Parser) -> None:
+    """Flags of `TwoQueues`."""
+    parser.add_argument("--capacity", type=capacity, required=True, help="customers each queue holds, or inf")
+    parser.add_argument("--arrival-rate", type=number, required=True, metavar="LAMBDA", help="total arrival rate")
+    parser.add_argument("--service-rates", type=number, nargs=2, default=(1.0, 1.0), metavar=("MU1", "MU2"), help="default 1 1")
+
+
+def two_queues(options: argparse.Namespace) -> Any:
+    """The `TwoQueues` of the flags."""
+    from .models.two_queues import TwoQueues
+
+    return TwoQueues(options.capacity, options.arrival_rate, tuple(options.service_rates))
+
+
+def pull_flags(parser: Parser) -> None:
+    """Flags of `Pull`."""
+    parser.add_argument("--n", type=integer, required=True, help="number of servers")
+    parser.add_argument("--routers", type=integer, required=True, help="number of routers R; 1 is join-idle-queue")
+    parser.add_argument("--arrival-rate", type=number, required=True, metavar="LAMBDA", help="per server")
+    parser.add_argument("--fractions", type=number, nargs="+", default=[1.0], metavar="F", help="of the servers in each pool")
+    parser.add_argument("--service-rates", type=number, nargs="+", default=None, metavar="MU", help="of each pool (default 1)")
+    parser.add_argument("--buffers", type=capacity, nargs="+", default=None, metavar="B", help="of each pool, or inf (default)")
+    parser.add_argument("--messages", choices=("withdraw", "stale"), default="withdraw",
+                        help="of a server made busy by another router: deleted, or kept")
+
+
+def pull(options: argparse.Namespace) -> Any:
+    """The `Pull` of the flags."""
+    from .models.pools import Pool
+    from .models.pull import Pull
+
+    count = len(options.fractions)
+    rates, buffers = options.service_rates or [1.0] * count, options.buffers or [None] * count
+    if len(rates) != count or len(buffers) != count:
+        raise ValueError(f"--service-rates and --buffers need one value per pool; got {count} fractions, {len(rates)} rates and "
+                         f"{len(buffers)} buffers; give as many of each")
+    pools = [Pool(*pool) for pool in zip(options.fractions, rates, buffers, strict=True)]
+    return Pull(options.n, pools, options.routers, options.arrival_rate, options.messages)
+
+
+# values
+
+def integer(text: str) -> int:
+    """An integer; 1e6 counts as one."""
+    try:
+        return int(text)
+    except ValueError:
+        try:
+            value = float(text)
+        except ValueError:
+            value = math.nan
+        if not (math.isfinite(value) and value == int(value) and abs(value) < 2**53):
+            raise argparse.ArgumentTypeError(f"must be an integer; got {text!r}") from None
+        return int(value)
+
+
+def number(text: str) -> float:
+    """A finite number."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        raise argparse.ArgumentTypeError(f"must be a finite number; got {text!r}")
+    return value
+
+
+def capacity(text: str) -> int | None:
+    """An integer, or inf for None."""
+    return None if text == "inf" else integer(text)
+
+
+def numbers_in(path: str) -> list[float]:
+    """The numbers of a text file, separated by white space or commas."""
+    try:
+        return [float(word) for word in Path(path).read_text().replace(",", " ").split()]
+    except (OSError, ValueError) as error:
+        raise ValueError("--start must be 'empty', 'fixed-point' or a file of numbers T_1 T_2 ...; "
+                         f"got {path!r} ({error})") from None

@@ -1,0 +1,45 @@
+"""Text tables for the terminal: aligned columns, values with their errors."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+
+def table(header: list[str], rows: list[list[Any]]) -> str:
+    """Right-aligned columns; numbers to seven digits, text as it is."""
+    cells = [header] + [[cell if isinstance(cell, str) else f"{cell:.7g}" for cell in row] for row in rows]
+    widths = [max(len(row[k]) for row in cells) for k in range(len(header))]
+    return "\n".join("  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in cells)
+
+
+def tails(times: Any, queue: Any, tail: Any, queue_error: Any = None, tail_error: Any = None) -> str:
+    """Mean queue length (time,) and tails (time, level) against time, with standard errors if given.
+
+    Empty levels are left out, and solved ones that stay below 1e-9.
+    """
+    least = 0.0 if queue_error is not None else 1e-9
+    used = [i for i in range(tail.shape[1]) if np.max(tail[:, i]) > least] or [0]
+    rows = []
+    for k, t in enumerate(times):
+        values = [(queue[k], None if queue_error is None else queue_error[k])]
+        values += [(tail[k, i], None if tail_error is None else tail_error[k, i]) for i in used]
+        rows.append([t, *(value if error is None else pm(value, error) for value, error in values)])
+    note = "" if queue_error is None else ("\nQ: customers per server; S_i: fraction of servers with at least i; "
+                                           "+- one standard error")
+    return table(["time", "Q", *(f"S_{i + 1}" for i in used)], rows) + note
+
+
+def levels(tail: Any) -> str:
+    """A stationary tail (level,), one line a level."""
+    return table(["i", "S_i"], [[i + 1, value] for i, value in enumerate(tail) if value > 1e-12])
+
+
+def pm(value: float, error: float) -> str:
+    """value +- error, the error to two digits."""
+    if not math.isfinite(error):
+        return f"{value:.6g} +- ?"
+    digits = 6 if error == 0 else max(0, 1 - math.floor(math.log10(error)))
+    return f"{value:.{digits}f} +- {error:.{digits}f}" if digits < 12 else f"{value:.2e} +- {error:.1e}"

@@ -1,20 +1,272 @@
-"""Graphs for `GraphSupermarket`: who a vertex may ask."""
+"""Graphs for `GraphSupermarket`: who a vertex may ask, as neighbour lists; the complete graph stays a rule.
+
+A graph seed is apart from the seed of a run: it feeds a NumPy generator here, on the host, before anything is simulated.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import os
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
 
 from . import _check
+
+_MOST = 2**31 - 1  # vertices, and entries of the flat list
 
 
 @dataclass(frozen=True, eq=False)
 class Graph:
-    """An undirected graph on n vertices without loops; the complete graph is a rule, not a list of neighbours."""
+    """An undirected graph on n vertices without loops or parallel edges.
+
+    The neighbours of vertex v are neighbours[start[v] : start[v] + degree[v]], in increasing order: start and degree are
+    (n,) int32, neighbours is (sum of degrees,) int32. The complete graph has none of the three: it is a rule.
+    """
 
     n: int
     name: str
+    start: np.ndarray | None = field(default=None, repr=False)
+    degree: np.ndarray | None = field(default=None, repr=False)
+    neighbours: np.ndarray | None = field(default=None, repr=False)
+
+    @property
+    def is_complete(self) -> bool:
+        """Every vertex may ask every other, by rule."""
+        return self.neighbours is None
+
+    @property
+    def least_degree(self) -> int:
+        """The least number of neighbours of a vertex."""
+        return self.n - 1 if self.degree is None else int(self.degree.min())
+
+    @property
+    def largest_degree(self) -> int:
+        """The largest number of neighbours of a vertex."""
+        return self.n - 1 if self.degree is None else int(self.degree.max())
+
+    @property
+    def mean_degree(self) -> float:
+        """Twice the number of edges, per vertex."""
+        return float(self.n - 1) if self.degree is None else float(self.degree.sum(dtype=np.int64)) / self.n
+
+    def neighbours_of(self, vertex: int) -> np.ndarray:
+        """The neighbours of one vertex, in increasing order."""
+        vertex = _check.integer("vertex", vertex, 0, self.n - 1)
+        if self.start is None or self.degree is None or self.neighbours is None:
+            return np.delete(np.arange(self.n), vertex)
+        first = int(self.start[vertex])
+        return self.neighbours[first: first + int(self.degree[vertex])]
 
 
 def complete(n: int) -> Graph:
     """The complete graph on n >= 1 vertices: every vertex may ask every other (the clique of the mean-field theory)."""
-    return Graph(_check.integer("n", n, 1, 2**31 - 1), "complete")
+    return Graph(_check.integer("n", n, 1, _MOST), "complete")
+
+
+def ring(n: int, degree: int = 2) -> Graph:
+    """The ring of n vertices, each tied to its `degree` nearest ones (half on either side): a circulant graph.
+
+    Raises ValueError unless degree is even, positive and below n.
+    """
+    n = _check.integer("n", n, 3, _MOST, "a ring has at least 3 vertices")
+    degree = _check.integer("degree", degree, 2, n - 1, "it is the number of nearest neighbours on the ring")
+    if degree % 2:
+        raise ValueError(f"degree of a ring must be even, half on either side; got {degree}; use {degree + 1} or {degree - 1}")
+    _room(n * degree)
+    steps = np.arange(1, degree // 2 + 1)
+    lists = (np.arange(n)[:, None] + np.concatenate([-steps[::-1], steps])) % n
+    return _regular(np.sort(lists, axis=1), "ring" if degree == 2 else f"ring of degree {degree}")
+
+
+def torus(rows: int, columns: int | None = None) -> Graph:
+    """The rows x columns square lattice with its edges glued, degree 4; square unless `columns` is given; both >= 3."""
+    hint = "below 3 two neighbours would be the same vertex"
+    rows = _check.integer("rows", rows, 3, _MOST, hint)
+    columns = rows if columns is None else _check.integer("columns", columns, 3, _MOST, hint)
+    _room(4 * rows * columns)
+    row, column = (part.ravel() for part in np.indices((rows, columns)))
+    lists = [((row + i) % rows) * columns + (column + j) % columns for i, j in ((-1, 0), (0, -1), (0, 1), (1, 0))]
+    return _regular(np.sort(np.stack(lists, axis=1), axis=1), f"torus {rows} x {columns}")
+
+
+def random_regular(n: int, degree: int, seed: int) -> Graph:
+    """A random graph with `degree` neighbours at every one of n vertices.
+
+    Half-edges are paired at random; loops and parallel edges are then mended one by one, each by a switch with a random
+    edge, u-v and x-y becoming u-x and v-y. Every simple regular graph can come out, at a fixed degree with
+    probabilities that become equal as n grows (a fixed number of switches among many edges), not exactly equal at finite n.
+    Above degree (n - 1)/2 it is the complement of such a graph.
+
+    Raises ValueError if n * degree is odd or degree is not below n. Source: Bollobas 1980,
+    doi:10.1016/S0195-6698(80)80030-8 (pairing); McKay and Wormald 1990, doi:10.1016/0196-6774(90)90029-E (switches).
+    """
+    n = _check.integer("n", n, 1, _MOST)
+    degree = _check.integer("degree", degree, 0, n - 1, "a vertex has at most n - 1 neighbours")
+    seed = _check.integer("seed", seed, 0)
+    if n * degree % 2:
+        raise ValueError(f"n * degree must be even, twice the number of edges; got n={n} with degree={degree}; "
+                         "change one of them by 1")
+    _room(n * degree)
+    rng, name = np.random.default_rng(seed), f"random regular of degree {degree}, seed {seed}"
+    if 2 * degree > n - 1:
+        absent = np.ones((n, n), bool)
+        absent[tuple(_pairing(n, n - 1 - degree, rng).T)] = False
+        return _from_pairs(n, np.argwhere(np.triu(absent & absent.T, 1)), name)
+    return _from_pairs(n, _pairing(n, degree, rng), name)
+
+
+def erdos_renyi(n: int, mean_degree: float, seed: int) -> Graph:
+    """The random graph G(n, p) with p = mean_degree/(n - 1), exactly: each pair of vertices is an edge independently.
+
+    The number of edges is binomial and the edges are a uniform set of that many pairs. Isolated vertices occur.
+    Raises ValueError unless 0 <= mean_degree <= n - 1. Source: Gilbert 1959, doi:10.1214/aoms/1177706098.
+    """
+    n = _check.integer("n", n, 2, _MOST)
+    mean_degree = _check.real("mean_degree", mean_degree, 0.0, n - 1.0, hint="a vertex has at most n - 1 neighbours")
+    seed = _check.integer("seed", seed, 0)
+    rng, pairs = np.random.default_rng(seed), n * (n - 1) // 2
+    _room(round(n * mean_degree + 10 * (n * mean_degree) ** 0.5))
+    count = int(rng.binomial(pairs, mean_degree / (n - 1)))
+    few = min(count, pairs - count)  # draw the edges or the pairs that are none, whichever are fewer
+    codes = np.zeros(0, np.int64)
+    while codes.size < few:
+        one, other = rng.integers(0, n, (2, few - codes.size + few // 8 + 8))
+        low, high = np.minimum(one, other), np.maximum(one, other)
+        codes = np.sort(np.concatenate([codes, (low * n + high)[low < high]]))
+        codes = codes[np.append(True, codes[1:] != codes[:-1])]
+    if codes.size > few:  # a uniform part of a uniform set of distinct pairs
+        codes = np.delete(codes, rng.choice(codes.size, codes.size - few, replace=False))
+    if few < count:
+        everything = np.ravel_multi_index(np.triu_indices(n, 1), (n, n))
+        codes = np.setdiff1d(everything, codes, assume_unique=True)
+    return _from_pairs(n, np.stack([codes // n, codes % n], axis=1), f"Erdos-Renyi of mean degree {mean_degree:g}, seed {seed}")
+
+
+def from_adjacency(adjacency: Any, name: str = "adjacency") -> Graph:
+    """The graph of an adjacency matrix (scipy.sparse, or a dense NumPy array) or of a networkx graph.
+
+    A matrix must be square, symmetric, 0 or 1, with an empty diagonal. A networkx graph (its vertices numbered in the
+    order of its nodes) gives its edges; their weights are ignored. Raises ValueError for anything else.
+    """
+    import scipy.sparse
+
+    if any(base.__module__.split(".")[0] == "networkx" for base in type(adjacency).__mro__):  # without importing it
+        if adjacency.is_multigraph():
+            raise ValueError("a networkx graph must not be a multigraph, whose edges may be parallel; "
+                             f"got {type(adjacency).__name__}; merge them with networkx.Graph(graph)")
+        nodes = {node: index for index, node in enumerate(adjacency.nodes)}
+        ends = np.array([(nodes[u], nodes[v]) for u, v in adjacency.edges], np.int64).reshape(-1, 2)
+        if not adjacency.is_directed():
+            ends = np.concatenate([ends, ends[ends[:, 0] != ends[:, 1]][:, ::-1]])
+        matrix = scipy.sparse.coo_array((np.ones(len(ends), np.int8), tuple(ends.T)), (len(nodes), len(nodes)))
+        name = name if name != "adjacency" else adjacency.name or "networkx graph"
+    elif scipy.sparse.issparse(adjacency):
+        matrix = scipy.sparse.coo_array(adjacency)
+    else:
+        try:
+            dense = np.asarray(adjacency)
+        except ValueError:
+            dense = np.asarray(None)
+        if dense.dtype.kind not in "biuf" or dense.ndim != 2:
+            raise ValueError("an adjacency must be a scipy.sparse matrix, a two-dimensional NumPy array or a networkx graph; "
+                             f"got {type(adjacency).__name__}")
+        matrix = scipy.sparse.coo_array(dense)
+    rows, columns = matrix.shape
+    if rows != columns or rows == 0:
+        raise ValueError(f"an adjacency must be square with at least one vertex; got shape {matrix.shape}")
+    lists = scipy.sparse.csr_array(matrix)
+    lists.eliminate_zeros()
+    if not np.all(lists.data == 1):
+        wrong = lists.data[np.argmax(lists.data != 1)]
+        raise ValueError(f"an adjacency must hold only 0 and 1; got {wrong:g}; the model has no weights: "
+                         "pass (adjacency != 0) to ignore them")
+    if np.any(lists.diagonal() != 0):
+        raise ValueError("an adjacency must have an empty diagonal, a vertex is not its own neighbour; "
+                         f"got a loop at vertex {int(np.argmax(lists.diagonal() != 0))}; remove it")
+    lists.data = np.ones(lists.nnz, np.int8)
+    uneven = (lists != lists.T).tocoo()
+    if uneven.nnz:
+        raise ValueError("an adjacency must be symmetric; got an edge in one direction only between vertices "
+                         f"{int(uneven.coords[0][0])} and {int(uneven.coords[1][0])}; use (A + A.T) != 0")
+    return _from_csr(lists, name)
+
+
+def load(path: str | os.PathLike[str]) -> Graph:
+    """The graph of an adjacency matrix saved with `scipy.sparse.save_npz(path, matrix)`; ValueError if it cannot be read."""
+    import zipfile
+
+    import scipy.sparse
+
+    try:
+        matrix = scipy.sparse.load_npz(path)
+    except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
+        raise ValueError(f"a graph file must be one written by scipy.sparse.save_npz; got {str(path)!r} ({error})") from error
+    return from_adjacency(matrix, os.path.basename(path))
+
+
+def _room(entries: int) -> None:
+    if entries > _MOST:
+        raise ValueError(f"a graph must have fewer than 2**30 edges; got about {entries // 2}; use a smaller degree, "
+                         "or graphs.complete, which is a rule")
+
+
+def _regular(lists: np.ndarray, name: str) -> Graph:
+    """The graph with these neighbours, (n, degree), sorted along the rows."""
+    n, degree = lists.shape
+    return Graph(n, name, np.arange(n, dtype=np.int32) * np.int32(degree), np.full(n, degree, np.int32),
+                 lists.astype(np.int32).ravel())
+
+
+def _from_pairs(n: int, pairs: np.ndarray, name: str) -> Graph:
+    """The graph with these edges, (edges, 2), each once."""
+    import scipy.sparse
+
+    ends = np.concatenate([pairs, pairs[:, ::-1]])
+    return _from_csr(scipy.sparse.csr_array((np.ones(len(ends), np.int8), (ends[:, 0], ends[:, 1])), (n, n)), name)
+
+
+def _from_csr(lists: Any, name: str) -> Graph:
+    lists.sort_indices()
+    _room(lists.nnz)
+    start = lists.indptr.astype(np.int32)
+    return Graph(lists.shape[0], name, start[:-1], np.diff(start), lists.indices.astype(np.int32))
+
+
+def _pairing(n: int, degree: int, rng: np.random.Generator) -> np.ndarray:
+    """Edges (edges, 2) of a random regular graph, degree <= (n - 1)/2: half-edges paired, then mended by switches."""
+    while True:
+        pairs = rng.permutation(np.repeat(np.arange(n), degree)).reshape(-1, 2)
+        codes = _code(pairs.min(axis=1), pairs.max(axis=1), n)
+        order = np.argsort(codes, kind="stable")
+        ordered = codes[order]
+        again = np.zeros(codes.size, bool)
+        again[order[1:]] = ordered[1:] == ordered[:-1]
+        changed: dict[int, int] = {}  # edges more or fewer than in the first pairing
+
+        def number(code: int, ordered: Any = ordered, changed: Any = changed) -> int:
+            first, last = np.searchsorted(ordered, [code, code + 1])
+            return int(last - first) + int(changed.get(code, 0))
+
+        if all(_mend(pairs, int(bad), n, number, changed, rng) for bad in np.flatnonzero(again | (pairs[:, 0] == pairs[:, 1]))):
+            return pairs
+
+
+def _mend(pairs: np.ndarray, bad: int, n: int, number: Any, changed: dict[int, int], rng: np.random.Generator) -> bool:
+    """Replace a loop or a parallel edge by a switch that makes neither; False if none was found."""
+    for _ in range(1000 + 10 * len(pairs)):
+        (u, v), other = map(int, pairs[bad]), int(rng.integers(len(pairs)))
+        x, y = (int(end) for end in rng.permutation(pairs[other]))
+        new = [_code(min(ends), max(ends), n) for ends in ((u, x), (v, y))]
+        if other == bad or u == x or v == y or new[0] == new[1] or number(new[0]) or number(new[1]):
+            continue
+        for ends, step in (((u, v), -1), ((x, y), -1), ((u, x), 1), ((v, y), 1)):
+            code = _code(min(ends), max(ends), n)
+            changed[code] = changed.get(code, 0) + step
+        pairs[bad], pairs[other] = (u, x), (v, y)
+        return True
+    return False
+
+
+def _code(low: Any, high: Any, n: int) -> Any:
+    return low * n + high

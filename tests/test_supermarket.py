@@ -21,8 +21,8 @@ CASES = {
     "packed distinct": jaxq.Supermarket(30, 3, 0.7, replacement=False),
     "narrow": jaxq.Supermarket(100_000, 3, 0.6),
     "narrow distinct": jaxq.Supermarket(40, 12, 0.8, replacement=False),
-    "wide": jaxq.Supermarket(50, 2, 0.99995),
-    "one choice": jaxq.Supermarket(40, 1, 0.7),
+    "wide": jaxq.Supermarket(50, 2, 0.99995, levels=12),
+    "one choice": jaxq.Supermarket(40, 1, 0.7, levels=12),
     "all, with replacement": jaxq.Supermarket(70, 70, 0.9),
     "all, distinct": jaxq.Supermarket(70, 70, 0.9, replacement=False),
 }

@@ -1,18 +1,20 @@
 """The supermarket model server by server, as queue-length vectors: each vertex asks its neighbours.
 
 A task that arrives at vertex v (rate lambda each) joins the shortest among v and d - 1 randomly chosen neighbours, ties
-uniform; exponential(1) service. Default: d - 1 distinct neighbours; `replacement=True`: d - 1 independent draws from the
-closed neighbourhood, v included. On the complete graph these are `Supermarket` without and with replacement, exactly.
+uniform; exponential service, rate 1 unless `service_rates` are given. Default: d - 1 distinct neighbours, all of them where
+there are fewer; `replacement=True`: d - 1 independent draws from the closed neighbourhood, v included. On the complete
+graph these are `Supermarket` without and with replacement, exactly.
 
 Source: Budhiraja, Mukherjee and Wu 2019, arXiv:1712.07607. A graph has no closed occupancy process, hence no mean field of
-its own.
+its own; `jaxq.pair_approximation` is the next best thing on regular graphs.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
@@ -21,23 +23,48 @@ import numpy as np
 from .. import _check, bits
 from ..chain import Model, ceil_clock
 from ..graphs import Graph
+from . import graph_draw, graph_start
 from .supermarket import MAX_D
+
+_NOTHING = np.int32(-(2**31))  # second server of a null mark
+
+
+class Size(NamedTuple):
+    """What a compiled tick depends on, all of it following from the parameters.
+
+    words: how numbers are drawn (`graph_draw`). complete: the complete graph. regular: one degree for all. absent: a vertex
+    may have fewer than d - 1 neighbours. unequal: service rates differ.
+    """
+
+    words: str
+    complete: bool
+    regular: bool
+    absent: bool
+    unequal: bool
 
 
 @dataclass(frozen=True)
-class GraphSupermarket(Model, leaves=("graph", "arrival_rate")):
+class GraphSupermarket(Model, leaves=("graph", "arrival_rate", "service_rates")):
     """Join the shortest of d on a graph: queue lengths, (n, replicas), at the vertices of `graph`.
 
     Args:
       graph: from `jaxq.graphs`.
       d: servers compared by a customer, its own vertex included, 1 <= d <= 64.
-      arrival_rate: lambda > 0 at each vertex; the unit of time is the mean service time.
+      arrival_rate: lambda > 0 at each vertex; the unit of time is the mean service time (that of a rate of 1).
       replacement: d - 1 independent draws from the closed neighbourhood instead of d - 1 distinct neighbours.
       buffer: customers a server holds, the one in service included; arrivals to a full chosen server are lost. None: unbounded.
       levels: levels observed, grown when needed; never changes a result.
+      service_rates: (n,) rates >= 0 of the vertices, or None: 1 each. The served vertex is drawn by the alias method in
+        integers: each rate is met to within 2**-31 of (arrival_rate + their mean), their sum to rounding.
 
     Initial states for `simulate`: None (empty); n integer queue lengths; or float fractions S_1 >= S_2 >= ..., rounded to
-    n S_i half up and given to vertices 0, 1, ... (the complete graph is exchangeable).
+    n S_i half up and given to the vertices in an order that each replica draws for itself (on the complete graph, which is
+    exchangeable, in the order 0, 1, ...).
+
+    Observed are tails, the number of vertices with at least i customers; the queue lengths themselves are the first leaf
+    of the engine's state, (n, replicas), and `jaxq.graph_study.vertex_means` averages them.
+
+    Raises ValueError for parameters outside these ranges. Source: arXiv:1712.07607.
     """
 
     graph: Graph
@@ -46,21 +73,29 @@ class GraphSupermarket(Model, leaves=("graph", "arrival_rate")):
     replacement: bool = False
     buffer: int | None = None
     levels: int = 16
-    wide: bool = field(init=False, repr=False, default=False)
+    service_rates: Any = None
+    size: Size = field(init=False, repr=False, default=Size("narrow", True, True, False, False))
+    lane: str = field(init=False, repr=False, default="int8")
 
     def __post_init__(self) -> None:
-        if not isinstance(self.graph, Graph):
-            raise ValueError(f"graph must come from jaxq.graphs, such as graphs.complete(100); got {self.graph!r}")
+        graph = self.graph
+        if not isinstance(graph, Graph):
+            raise ValueError(f"graph must come from jaxq.graphs, such as graphs.complete(100); got {graph!r}")
         d = _check.integer("d", self.d, 1, MAX_D, "it counts the customer's own vertex")
-        if not self.replacement and d > self.graph.n:
-            raise ValueError(f"d must be at most n on the complete graph without replacement; got d={d} with n={self.graph.n}")
+        if graph.is_complete and not self.replacement and d > graph.n:
+            raise ValueError(f"d must be at most n on the complete graph without replacement; got d={d} with n={graph.n}")
         rate = _check.real("arrival_rate", self.arrival_rate, 0.0, 1e6, open_low=True, hint="it is lambda per vertex")
+        levels = self.levels
         if self.buffer is not None:
-            _check.integer("buffer", self.buffer, 1, 2**14, "it counts the customer in service; None is unbounded")
-            object.__setattr__(self, "levels", self.buffer)
-        object.__setattr__(self, "wide", self.graph.n > 10**6 or abs(1 - rate) < 1e-4)
-        object.__setattr__(self, "replacement", bool(self.replacement))
-        object.__setattr__(self, "arrival_rate", rate)
+            levels = _check.integer("buffer", self.buffer, 1, 2**14, "it counts the customer in service; None is unbounded")
+        rates = None if self.service_rates is None else _rates(self.service_rates, graph.n)
+        least, most = graph.least_degree, graph.largest_degree
+        size = Size(graph_draw.word_size(graph.n, most, d, rate), graph.is_complete, least == most,
+                    least < d - 1 and not self.replacement, rates is not None)
+        lane = "int8" if levels < 2**7 - 1 else "int16" if levels < 2**15 - 1 else "int32"
+        for name, value in (("d", d), ("arrival_rate", rate), ("replacement", bool(self.replacement)), ("levels", levels),
+                            ("service_rates", rates), ("size", size), ("lane", lane)):
+            object.__setattr__(self, name, value)
 
     @property
     def n(self) -> int:  # type: ignore[override]
@@ -69,78 +104,105 @@ class GraphSupermarket(Model, leaves=("graph", "arrival_rate")):
 
     @property
     def words(self) -> int:
-        return 2 + (2 if self.wide else 1) * self.d + 1  # type, servers, ties
+        return graph_draw.words(self.size.words, self.d)
+
+    def _services(self) -> Fraction:
+        return Fraction(self.n) if self.service_rates is None else Fraction(math.fsum(self.service_rates))
 
     def clock(self) -> float:
-        return ceil_clock(self.n * (1 + Fraction(self.arrival_rate)))
+        return ceil_clock(self.n * Fraction(self.arrival_rate) + self._services())
 
     def tables(self, clock: float) -> dict[str, Any]:
         if clock < self.clock():
             raise ValueError(f"clock must be at least {self.clock():g} ticks per unit time; got {clock:g}")
         arrival = bits.threshold64(self.n * Fraction(self.arrival_rate), clock)
-        service = 2**64 - bits.threshold64(self.n, clock)
-        return {"n": np.uint32(self.n), "arrival": bits.split64(arrival), "service": bits.split64(max(service, arrival))}
+        service = 2**64 - bits.threshold64(self._services(), clock)
+        if self.size.words in graph_draw.PACKED:  # the type is read off 32 bits: round to a multiple of 2**32
+            arrival, service = ((value + 2**31 >> 32) << 32 for value in (arrival, service))
+        service = max(service, arrival)
+        tables = {"n": np.uint32(self.n), "arrival": bits.split64(arrival), "service": bits.split64(service)}
+        graph = self.graph
+        if graph.degree is not None and graph.start is not None and graph.neighbours is not None:
+            # a vertex without neighbours reads some entry that is never used, so there must be one
+            tables["neighbours"] = graph.neighbours if graph.neighbours.size else np.zeros(1, np.int32)
+            tables["degree"] = np.uint32(graph.degree[0]) if self.size.regular else graph.degree.astype(np.uint32)
+            if not self.size.regular:
+                tables["start"] = graph.start.astype(np.uint32)
+        if self.size.unequal:
+            tables["own"], tables["alias"] = _alias(self.service_rates, service >> 32)
+        return tables
 
     def init(self, initial: Any, keys: tuple[np.ndarray, np.ndarray]) -> tuple[Self, Any]:
-        lengths = self._lengths(initial)
+        lengths = graph_start.lengths(self.graph, initial, keys)
         model, top = self, int(lengths.max())
         if self.buffer is not None and top > self.buffer:
             raise ValueError(f"initial must have at most buffer = {self.buffer} customers at a server; got {top}")
         while top > model.levels:
             model = replace(model, levels=2 * model.levels)
         zeros = np.zeros(keys[0].size, np.int32)
-        return model, (np.repeat(lengths.astype(np.int16)[:, None], keys[0].size, axis=1), zeros + top, zeros, zeros)
-
-    def _lengths(self, initial: Any) -> np.ndarray:
-        if initial is None:
-            return np.zeros(self.n, np.int64)
-        lengths = _check.vector("initial", initial)
-        if lengths.dtype.kind == "f":
-            if lengths.max() > 1 or lengths.min() < 0 or np.any(np.diff(lengths) > 0):
-                raise ValueError(f"initial given as floats must be fractions 1 >= S_1 >= S_2 >= ... >= 0; got {initial!r}")
-            tail = np.floor(self.n * lengths + 0.5).astype(np.int64)
-            return np.sum(np.arange(self.n)[:, None] < tail, axis=1)
-        if lengths.shape != (self.n,) or lengths.min() < 0 or lengths.max() > 2**14:
-            raise ValueError(f"initial must be n = {self.n} queue lengths between 0 and {2**14}; got shape {lengths.shape} "
-                             f"with values {int(lengths.min())} to {int(lengths.max())}")
-        return lengths
+        state = np.array(np.broadcast_to(lengths, (self.n, keys[0].size)), model.lane)
+        return model, (state, lengths.max(axis=0).astype(np.int32) + zeros, zeros, zeros)
 
     def draw(self, tables: Any, words: tuple[jax.Array, ...]) -> Any:
-        hi, lo, *rest = words
-        kind = jnp.where(bits.lt64(hi, lo, *tables["arrival"]), np.int32(1),
-                         jnp.where(bits.lt64(hi, lo, *tables["service"]), np.int32(0), np.int32(-1)))
-        bounds = [tables["n"] - np.uint32(0 if self.replacement else k) for k in range(self.d)]
-        if self.wide:
-            picks = [bits.mulhi64(rest[2 * k], rest[2 * k + 1], bound) for k, bound in enumerate(bounds)]
-        else:
-            picks = [bits.mulhi32(rest[k], bound) for k, bound in enumerate(bounds)]
-        servers = picks if self.replacement else _distinct(picks)
-        return kind, tuple(server.astype(np.int32) for server in servers), rest[-1]
+        numbers = graph_draw.Numbers(self.size.words, self.d, words)
+        vertex, others = graph_draw.candidates(numbers, tables, self.d, self.replacement, self.size)
+        tie = numbers.tie()
+        hi, lo = numbers.kind()
+        arrival, service = bits.lt64(hi, lo, *tables["arrival"]), ~bits.lt64(hi, lo, *tables["service"])
+        served = vertex
+        if self.size.unequal:  # the upper part of a vertex's share of the words goes to its alias
+            served = jnp.where(service & (hi >= tables["own"][vertex]), tables["alias"][vertex], vertex)
+        if self.d > 2:
+            kind = jnp.where(arrival, np.int32(1), jnp.where(service, np.int32(-1), np.int32(0)))
+            return kind, (jnp.where(arrival, vertex, served), *others), tie
+        other = others[0] if others else vertex
+        swap = tie >= np.uint32(2**31)  # at equal lengths the first one is taken
+        first = jnp.where(arrival, jnp.where(swap, other, vertex), served)
+        second = jnp.where(arrival, jnp.where(swap, vertex, other), jnp.where(service, ~served, _NOTHING))
+        return first, second
 
     def null(self, tables: Any) -> Any:
-        return np.int32(0), (np.int32(0),) * self.d, np.uint32(0)
+        if self.d > 2:
+            return np.int32(0), (np.int32(0),) * self.d, np.uint32(0)
+        return np.int32(0), _NOTHING
 
     def apply(self, tables: Any, state: Any, mark: Any) -> Any:
         q, highest, arrivals, lost = state
-        kind, servers, word = mark
         replicas = q.shape[1]
+        if q.size >= 2**31:
+            raise ValueError(f"n times the block of replicas must be below 2**31; got {q.shape[0]} times {replicas}; "
+                             f"use block={(2**31 - 1) // q.shape[0]} or less")
         lane = jnp.arange(replicas, dtype=np.int32)
         flat = q.reshape(-1)
-        lengths = [flat[server * np.int32(replicas) + lane] for server in servers]
-        arrival = kind > 0
-        chosen, length = servers[0], lengths[0]
-        if self.d > 1:
-            shortest, at_shortest = _choose(servers, lengths, word)
-            chosen, length = jnp.where(arrival, at_shortest, chosen), jnp.where(arrival, shortest, length)
-        full = jnp.zeros_like(arrival) if self.buffer is None else arrival & (length >= self.buffer)
-        step = jnp.where(arrival, 1 - full.astype(np.int32), jnp.where((kind < 0) & (length > 0), np.int32(-1), np.int32(0)))
-        after = length + step.astype(q.dtype)
+
+        def length_of(server: Any) -> Any:
+            return flat.at[server * np.int32(replicas) + lane].get(mode="promise_in_bounds")
+
+        if self.d > 2:
+            kind, servers, word = mark
+            arrival, service = kind > 0, kind < 0
+            here = [None if k == 0 or not self.size.absent else server >= 0 for k, server in enumerate(servers)]
+            servers = [server if there is None else jnp.maximum(server, 0)
+                       for server, there in zip(servers, here, strict=True)]
+            lengths = [length_of(server) for server in servers]
+            shortest, at_shortest = _choose(servers, lengths, here, word)
+            chosen, length = jnp.where(arrival, at_shortest, servers[0]), jnp.where(arrival, shortest, lengths[0])
+        else:
+            first, second = mark
+            arrival, service = second >= 0, (second < 0) & (second != _NOTHING)
+            second = jnp.where(arrival, second, first)
+            one, other = length_of(first), length_of(second)
+            chosen, length = jnp.where(other < one, second, first), jnp.minimum(one, other)
+        up, down, stay = (np.array(step, q.dtype) for step in (1, -1, 0))
+        full = arrival & (length >= self.buffer) if self.buffer is not None else jnp.zeros_like(arrival)
+        after = length + jnp.where(arrival & ~full, up, jnp.where(service & (length > stay), down, stay))
         flat = flat.at[chosen * np.int32(replicas) + lane].set(after, unique_indices=True, mode="promise_in_bounds")
-        return (flat.reshape(q.shape), jnp.maximum(highest, after.astype(np.int32)), arrivals + arrival.astype(np.int32),
-                lost + full.astype(np.int32))
+        if self.buffer is not None:
+            lost = lost + full.astype(np.int32)
+        return flat.reshape(q.shape), jnp.maximum(highest, after.astype(np.int32)), arrivals + arrival.astype(np.int32), lost
 
     def counts(self, state: Any) -> jax.Array:
-        levels = jnp.arange(1, self.levels + 1, dtype=np.int16)
+        levels = jnp.arange(1, self.levels + 1, dtype=state[0].dtype)
         return jax.lax.map(lambda level: jnp.sum((state[0] >= level).astype(np.int32), axis=0, dtype=np.int32), levels)
 
     def tail(self, counts: Any) -> Any:
@@ -151,45 +213,61 @@ class GraphSupermarket(Model, leaves=("graph", "arrival_rate")):
         return {"arrivals": arrivals, "lost": lost}, (q, highest, jnp.zeros_like(arrivals), jnp.zeros_like(lost))
 
     def overflow(self, state: Any) -> jax.Array:
-        return state[1] > self.levels
+        return state[1] > self.levels  # seen before a lane can wrap: levels are below its range
 
     def grow(self, state: Any) -> tuple[Self, Any]:
-        return replace(self, levels=2 * self.levels), state
+        model = replace(self, levels=2 * self.levels)
+        return model, (state[0].astype(model.lane), *state[1:])
 
 
-def _distinct(picks: list[Any]) -> list[Any]:
-    """An ordered sample without replacement: pick k, below n - k, counts the servers that earlier picks left, in order."""
-    servers: list[Any] = []
-    for pick in picks:
-        for taken in _ascending(servers):
-            pick = pick + (pick >= taken).astype(np.uint32)
-        servers.append(pick)
-    return servers
-
-
-def _ascending(values: list[Any]) -> list[Any]:
-    """The values in increasing order, by insertion with min and max."""
-    ordered: list[Any] = []
-    for value in values:
-        for k, other in enumerate(ordered):
-            ordered[k], value = jnp.minimum(other, value), jnp.maximum(other, value)
-        ordered.append(value)
-    return ordered
-
-
-def _choose(servers: tuple[Any, ...], lengths: list[Any], word: Any) -> tuple[Any, Any]:
-    """The least length and a server that has it, uniform among the tied ones by one word."""
+def _choose(servers: list[Any], lengths: list[Any], here: list[Any], word: Any) -> tuple[Any, Any]:
+    """The least length and a server that has it, uniform among the tied ones by one word; `here` is False for candidates
+    that a vertex of low degree lacks, None where there is always one (the first, its own vertex, always is)."""
     shortest = lengths[0]
-    for length in lengths[1:]:
-        shortest = jnp.minimum(shortest, length)
-    ties = [(length == shortest) for length in lengths]
+    for length, there in zip(lengths[1:], here[1:], strict=True):
+        shortest = jnp.minimum(shortest, length if there is None else jnp.where(there, length, shortest))
+    ties = [length == shortest if there is None else there & (length == shortest)
+            for length, there in zip(lengths, here, strict=True)]
     count = sum((tie.astype(np.uint32) for tie in ties[1:]), ties[0].astype(np.uint32))
     left = bits.mulhi32(word, count)  # the tie to take, counted from the first
     chosen = servers[0]
     taken = jnp.zeros_like(ties[0])
     for server, tie in zip(servers, ties, strict=True):
-        here = tie & (left == 0) & ~taken
-        chosen = jnp.where(here, server, chosen)
-        taken = taken | here
+        found = tie & (left == 0) & ~taken
+        chosen = jnp.where(found, server, chosen)
+        taken = taken | found
         left = left - (tie & ~taken).astype(np.uint32)
     return shortest, chosen
+
+
+def _rates(given: Any, n: int) -> np.ndarray:
+    try:
+        rates = np.asarray(given, np.float64)
+    except (TypeError, ValueError):
+        rates = np.zeros(0)
+    if rates.shape != (n,) or not np.all(np.isfinite(rates)) or rates.min() < 0 or rates.max() == 0:
+        shown = f"values {rates.min():g} to {rates.max():g}" if rates.size else repr(given)
+        raise ValueError(f"service_rates must be n = {n} finite rates >= 0, not all 0; got shape {rates.shape} with {shown}")
+    return rates
+
+
+def _alias(rates: np.ndarray, service: int) -> tuple[np.ndarray, np.ndarray]:
+    """Walker's alias tables: a word of the services, `service` <= word < 2**32, at column v serves v below own[v], else alias[v].
+
+    In integers: column v holds 2**32 units, and the units given to a vertex are its rate's share of n 2**32, rounded.
+    """
+    n, unit = rates.size, 2**32
+    shares = np.floor(rates * (n / math.fsum(rates)) * unit).astype(np.int64)
+    short = n * unit - int(shares.sum())  # what rounding left out, less than a unit each: to those with most
+    shares[np.argsort(-shares, kind="stable")[: abs(short)]] += np.sign(short)
+    units, alias = shares.tolist(), np.arange(n, dtype=np.int32)
+    own = [unit] * n
+    small, large = [v for v in range(n) if units[v] < unit], [v for v in range(n) if units[v] >= unit]
+    while small and large:
+        low, high = small.pop(), large[-1]
+        own[low], alias[low] = units[low], high
+        units[high] -= unit - units[low]
+        if units[high] < unit:
+            small.append(large.pop())
+    bounds = [service + ((unit - service) * share >> 32) for share in own]
+    return np.array([min(bound, unit - 1) for bound in bounds], np.uint32), alias

@@ -188,7 +188,7 @@ class RatesModel(PopulationModel):
         chosen = (jnp.arange(events, dtype=jnp.int32)[:, None] == event) & active
         moved = x + jnp.sum(jnp.where(chosen[:, None, :], jnp.asarray(self.jumps, jnp.int32)[:, :, None], 0), axis=0,
                             dtype=jnp.int32)
-        impossible = (upper[-1] > 1 + 1e-12) | jnp.any(rates < 0, axis=0) | jnp.any(moved < 0, axis=0)
+        impossible = (upper[-1] > 1 + 1e-12) | jnp.any(rates < -1e-12, axis=0) | jnp.any(moved < 0, axis=0)
         return moved, bad | impossible
 
     def counts(self, state: State) -> jax.Array:

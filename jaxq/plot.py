@@ -146,3 +146,38 @@ def _legend_above(ax: Any) -> None:
 def _power(n: int) -> str:
     exponent = round(np.log10(n))
     return f"10^{{{exponent}}}" if n == 10**exponent else f"{n}"
+
+
+def pull(result: Any) -> Any:
+    """The figure of a PULL study: P(wait) against n for each R, and the mean response time. Returns the two axes."""
+    import matplotlib.pyplot as plt
+
+    with plt.rc_context(_STYLE):
+        figure, axes = plt.subplots(1, 2, figsize=(9.5, 4.0), layout="constrained")
+        for ax, name, other, label in ((axes[0], "p_wait", "supermarket_p_wait", "P(wait)"),
+                                       (axes[1], "mean_response_time", "supermarket_response_time", "mean response time")):
+            for j, routers in enumerate(result.routers):
+                ax.errorbar(result.n, getattr(result, name)[:, j], yerr=1.96 * getattr(result, f"{name}_stderr")[:, j],
+                            color=COLOURS[j % 6], marker=MARKERS[j % 7], markersize=4, linewidth=1, capsize=2,
+                            label=f"PULL, $R = {routers}$")
+            if np.all(np.isfinite(getattr(result, other))):
+                ax.errorbar(result.n, getattr(result, other), yerr=1.96 * getattr(result, f"{other}_stderr"), color="black",
+                            marker="X", markersize=4, linestyle="--", linewidth=1, capsize=2, label="shorter of two")
+            ax.set(xscale="log", xlabel="servers $n$", ylabel=label)
+        axes[0].set_yscale("log")
+        axes[1].legend()
+        figure.suptitle(rf"PULL at $\lambda = {result.arrival_rate:g}$ per server: {result.replicas} replicas, errors of 95 %", fontsize=9)
+    return tuple(axes)
+
+
+@_styled
+def bike_sharing(result: Any, *, ax: Any = None) -> Any:
+    """Problematic stations against fleet size, with the choice between two stations and without. Returns the axes."""
+    for k, (values, best, least, label) in enumerate((
+            (result.problematic, result.best_fleet, result.best_problematic, "emptier of two stations"),
+            (result.plain_problematic, result.plain_best_fleet, result.plain_best_problematic, "one station"))):
+        ax.plot(result.fleet, values, color=COLOURS[k], linestyle=("-", "--")[k], linewidth=1.2, label=label)
+        ax.plot(best, least, color=COLOURS[k], marker=MARKERS[k], markersize=5)
+    ax.set(xlabel="bikes per station", ylabel="fraction of problematic stations", yscale="log")
+    ax.legend()
+    return ax

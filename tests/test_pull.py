@@ -19,7 +19,7 @@ def states(model):
     rng = np.random.default_rng(3)
     if model.n > 10**4:  # classes of any size, one almost empty
         counts = []
-        for _ in range(6):
+        for _ in range(5):
             whole = np.zeros(model.classes.size, int)
             for pool, size in enumerate(model.servers):
                 room = model.depths[pool] - (model.buffers[pool] is None)
@@ -27,7 +27,7 @@ def states(model):
                 whole[mine] = rng.multinomial(size - mine.size, rng.dirichlet(np.full(mine.size, 0.3))) + 1
             counts.append(whole[model.classes.kept])
         return counts
-    kinds = ["empty", "full", "below"] + ["any"] * 8
+    kinds = ["empty", "full", "below"] + ["any"] * 5
     return [counted(model, some_servers(model, rng, kind)) for kind in kinds]
 
 

@@ -95,9 +95,9 @@ def test_replicas_blocks_chunks_calls_and_devices_do_not_matter(name):
 @pytest.mark.parametrize("messages", ["withdraw", "stale"])
 def test_the_number_of_levels_never_changes_a_path(messages):
     pools = [Pool(0.4, 0.8), Pool(0.2, 0.5, 2), Pool(0.4, 0.6)]
-    small, _, few, few_totals = follow(Pull(5, pools, 2, 0.9, messages, levels=2), ticks=160)
-    large, _, many, many_totals = follow(Pull(5, pools, 2, 0.9, messages, levels=32), ticks=160)
-    assert 2 < small.levels < 32
+    small, _, few, few_totals = follow(Pull(5, pools, 2, 0.9, messages, levels=4), ticks=120)
+    large, _, many, many_totals = follow(Pull(5, pools, 2, 0.9, messages, levels=32), ticks=120)
+    assert 4 < small.levels <= large.levels
     rows = large.classes.length <= np.array(small.depths)[large.classes.pool]
     everyone = np.array([large.occupancy(counts) for counts in many])
     np.testing.assert_array_equal(np.array([small.occupancy(counts) for counts in few]), everyone[:, rows])

@@ -126,6 +126,18 @@ def test_many_routers_between_one_server_each_and_one_router():
         pull_theory.many_routers_response_time(10, 1.0)
 
 
+def test_many_routers_balance_their_messages():
+    """A router's messages are a birth-death chain: births r lambda (1 - lambda q), deaths lambda r + k lambda q. Its law must
+    have q at 0 and the mean r (1 - lambda), the idle servers."""
+    for r, rate in ((0.3, 0.9), (4.0, 0.7), (10.0, 0.95)):
+        q = (1 - 1 / pull_theory.many_routers_response_time(r, rate)) / rate
+        k = np.arange(1, 3000)
+        law = np.append(1.0, np.cumprod(r * rate * (1 - rate * q) / (rate * r + k * rate * q)))
+        law /= law.sum()
+        assert law[0] == pytest.approx(q, rel=1e-10)
+        assert law[1:] @ k == pytest.approx(r * (1 - rate), rel=1e-9)
+
+
 def test_a_gradient_passes_where_a_router_is_empty():
     model = MODELS["two pools"]
     with jax.enable_x64(True):

@@ -122,8 +122,8 @@ def main() -> None:
         f"`python bench/throughput.py --rounds {options.rounds}`, {datetime.date.today()}, {CORES} cores of {cpu}, "
         f"{platform.system()}, Python {platform.python_version()}, JAX {jax.__version__}, jaxq {jaxq.__version__}, "
         f"{subprocess.run(['cc', '--version'], capture_output=True, text=True).stdout.splitlines()[0]}.", "",
-        f"Supermarket model, d = 2 with replacement, lambda = {LAMBDA}, {REPLICAS} replicas, 12 levels; millions of ticks per second on "
-        "all cores, median of the rounds (least - most).", "",
+        f"Supermarket model, d = 2 with replacement, lambda = {LAMBDA}, {REPLICAS} replicas, 12 levels; millions of ticks per "
+        "second on all cores, median of the rounds (least-most).", "",
         "| | " + " | ".join(f"n = {n:.0e}".replace("e+0", "e") for n in (*SIZES, 10**9)) + " |",
         "|---|" + "---|" * 4]
     for name in ("simulate", "engine", "C plain", "C servers", "C occupancy"):

@@ -133,6 +133,14 @@ class PopulationModel(Model):
     def guess(self) -> np.ndarray:
         """Densities (states,) near the mean field's fixed point, or just a state from which the flow finds it (host)."""
 
+    @abc.abstractmethod
+    def empty(self) -> np.ndarray:
+        """Densities (states,) of the mean field with no customers, where it starts unless told otherwise (host)."""
+
+    @abc.abstractmethod
+    def margin(self, x: jax.Array) -> Any:
+        """How far density x is from where the drift stops being smooth and the mean field loses its meaning; inf: nowhere."""
+
     def drift(self, x: jax.Array, inverse_n: Any = 0.0) -> jax.Array:
         """dx/dt of the mean field, (states,): rates @ jumps."""
         return self.rates(x, inverse_n) @ jnp.asarray(self.jumps, x.dtype)
@@ -212,6 +220,12 @@ class RatesModel(PopulationModel):
 
     def guess(self) -> np.ndarray:
         return np.zeros(self.jumps.shape[1])
+
+    def empty(self) -> np.ndarray:
+        return np.zeros(self.jumps.shape[1])
+
+    def margin(self, x: jax.Array) -> float:
+        return np.inf
 
 
 def ceil_clock(exact: Fraction) -> float:

@@ -21,7 +21,7 @@ EXIT_BAD_INPUT, EXIT_INTERRUPTED = 2, 130
 def main(argv: Sequence[str] | None = None) -> int:
     """Run `jaxq`; returns the exit status: 0, 2 after bad input (one sentence on stderr), 130 after an interrupt."""
     words = list(sys.argv[1:] if argv is None else argv)
-    if words[:1] == ["study"] and words[1:2] not in (["supermarket"], ["-h"], ["--help"]):
+    if words[:1] == ["study"] and words[1:2] and words[1].startswith("-") and words[1] not in ("-h", "--help"):
         words.insert(1, "supermarket")
     try:
         with warnings.catch_warnings():
@@ -88,7 +88,8 @@ def _parser() -> flags.Parser:
                       help="levels above the last given: T_{i+1} = (d+1) T_i - d T_{i-1} (default), or zero")
     leaf.add_argument("--exact", action="store_true", help="by the Green function instead of the ODE")
     flags.time_flags(leaf)
-    leaf = flags.leaf(models("study", "T^n against its limit at growing n"), "supermarket",
+    study = models("study", "T^n against its limit at growing n; PULL against n and routers")
+    leaf = flags.leaf(study, "supermarket",
                       "T^n = eta_n (1 - S^n) against its limit at growing n", _study, None,
                       "jaxq study --d 2 --beta 1 --alpha 0.5 --n 1000 10000 100000 --t-end 10 --replicas 200 --out-dir study")
     leaf.add_argument("--d", type=flags.integer, required=True, help="servers a customer samples")
@@ -100,6 +101,13 @@ def _parser() -> flags.Parser:
     leaf.add_argument("--no-replacement", action="store_true", help="sample d distinct servers")
     leaf.add_argument("--out-dir", metavar="DIR", help="write study.nc, study.csv and study.png there")
     flags.time_flags(leaf, num_times=101)
+    flags.run_flags(leaf)
+    leaf = flags.leaf(study, "pull", "steady state of PULL against n and the number of routers", _study_pull, None,
+                      "jaxq study pull --n 100 1000 --routers 1 2 5 --arrival-rate 0.9 --replicas 64 --out-dir pull")
+    flags.pull_flags(leaf, many=True)
+    leaf.add_argument("--warmup", type=flags.number, help="time before the window (default: from the load and n)")
+    leaf.add_argument("--horizon", type=flags.number, help="length of the window (default: 4 warm-ups)")
+    leaf.add_argument("--out-dir", metavar="DIR", help="write pull.nc, pull.csv and pull.png there")
     flags.run_flags(leaf)
     exact = models("exact", "exact solution of a small system")
     leaf = flags.leaf(exact, "two-queues", "two queues, join the shorter, stationary", _exact_two_queues, None,
@@ -205,6 +213,31 @@ def _study(options: argparse.Namespace) -> None:
                 f"\nslope of ln fluctuation in ln n: {tables.pm(spread['slope'], spread['stderr'])}, "
                 f"predicted {spread['predicted']:g}"
                 + (f"\nstudy.nc, study.csv and study.png are in {folder}" if folder else "\n--out-dir DIR keeps data and figure"))
+
+    _show(options, result, text)
+
+
+def _study_pull(options: argparse.Namespace) -> None:
+    from . import plot
+    from .pull_study import pull_study
+    from .study import make_folder
+
+    folder = None if options.out_dir is None else make_folder(options.out_dir)
+    result = pull_study(flags.pools(options), options.arrival_rate, n=options.n, routers=options.routers, replicas=options.replicas,
+                        key=options.seed, messages=options.messages, warmup=options.warmup, horizon=options.horizon,
+                        progress=options.progress)
+    if folder:
+        result.save(folder / "pull.nc")
+        result.save_csv(folder / "pull.csv")
+    if options.plot or folder:
+        plot.save(plot.pull(result), options.plot or Path(folder or ".") / "pull.png")
+    _write(options, result)
+
+    def text() -> str:
+        names = ("p_wait", "p_block", "messages_per_customer", "mean_response_time")
+        rows = [[n, r, *(tables.pm(getattr(result, name)[i, j], getattr(result, f"{name}_stderr")[i, j]) for name in names)]
+                for i, n in enumerate(result.n) for j, r in enumerate(result.routers)]
+        return tables.table(["n", "routers", "P(wait)", "P(block)", "messages/customer", "response time"], rows)
 
     _show(options, result, text)
 

@@ -122,10 +122,11 @@ def two_queues(options: argparse.Namespace) -> Any:
     return TwoQueues(options.capacity, options.arrival_rate, tuple(options.service_rates))
 
 
-def pull_flags(parser: Parser) -> None:
-    """Flags of `Pull`."""
-    parser.add_argument("--n", type=integer, required=True, help="number of servers")
-    parser.add_argument("--routers", type=integer, required=True, help="number of routers R; 1 is join-idle-queue")
+def pull_flags(parser: Parser, *, many: bool = False) -> None:
+    """Flags of `Pull`; `many`: lists of n and of routers."""
+    count: Any = "+" if many else None
+    parser.add_argument("--n", type=integer, nargs=count, required=True, help="number of servers")
+    parser.add_argument("--routers", type=integer, nargs=count, required=True, help="number of routers R; 1 is join-idle-queue")
     parser.add_argument("--arrival-rate", type=number, required=True, metavar="LAMBDA", help="per server")
     parser.add_argument("--fractions", type=number, nargs="+", default=[1.0], metavar="F", help="of the servers in each pool")
     parser.add_argument("--service-rates", type=number, nargs="+", default=None, metavar="MU", help="of each pool (default 1)")
@@ -136,16 +137,21 @@ def pull_flags(parser: Parser) -> None:
 
 def pull(options: argparse.Namespace) -> Any:
     """The `Pull` of the flags."""
-    from .models.pools import Pool
     from .models.pull import Pull
+
+    return Pull(options.n, pools(options), options.routers, options.arrival_rate, options.messages)
+
+
+def pools(options: argparse.Namespace) -> list[Any]:
+    """The pools of the flags."""
+    from .models.pools import Pool
 
     count = len(options.fractions)
     rates, buffers = options.service_rates or [1.0] * count, options.buffers or [None] * count
     if len(rates) != count or len(buffers) != count:
         raise ValueError(f"--service-rates and --buffers need one value per pool; got {count} fractions, {len(rates)} rates and "
                          f"{len(buffers)} buffers; give as many of each")
-    pools = [Pool(*pool) for pool in zip(options.fractions, rates, buffers, strict=True)]
-    return Pull(options.n, pools, options.routers, options.arrival_rate, options.messages)
+    return [Pool(*pool) for pool in zip(options.fractions, rates, buffers, strict=True)]
 
 
 # values

@@ -151,6 +151,7 @@ def from_adjacency(adjacency: Any, name: str = "adjacency") -> Graph:
     """
     import scipy.sparse
 
+    matrix: Any
     if any(base.__module__.split(".")[0] == "networkx" for base in type(adjacency).__mro__):  # without importing it
         if adjacency.is_multigraph():
             raise ValueError("a networkx graph must not be a multigraph, whose edges may be parallel; "
@@ -175,7 +176,7 @@ def from_adjacency(adjacency: Any, name: str = "adjacency") -> Graph:
     rows, columns = matrix.shape
     if rows != columns or rows == 0:
         raise ValueError(f"an adjacency must be square with at least one vertex; got shape {matrix.shape}")
-    lists = scipy.sparse.csr_array(matrix)
+    lists: Any = scipy.sparse.csr_array(matrix)
     lists.eliminate_zeros()
     if not np.all(lists.data == 1):
         wrong = lists.data[np.argmax(lists.data != 1)]

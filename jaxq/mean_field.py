@@ -81,7 +81,7 @@ def mean_field(model: Model, ts: Any, *, initial: Any = None, finite_n: bool = F
 
     def follow(model: PopulationModel, start: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         states = ode.solve(_drift, start, ts, (model, inverse_n), method=method,
-                           step=_step(model, start, inverse_n, method), check=lambda x: _bad_tail(model, x.T, slack))
+                           step=_step(model, start, inverse_n, method), check=lambda x: _bad_path(model, x, slack))
         tail = np.asarray(model.tail(states.T), np.float64).T
         return tail, tail.sum(axis=1)
 
@@ -177,9 +177,10 @@ def _newton(model: PopulationModel, guess: np.ndarray) -> tuple[np.ndarray, floa
             x = ode.solve(_drift, guess, np.array([horizon]), (model, 0.0), step=_step(model, guess, 0.0, "odeint"))[0]
         with jax.enable_x64(True):
             for _ in range(30):
-                x, before = map(np.asarray, _iterate(jnp.asarray(x, jnp.float64), jax.tree.map(np.float64, model)))
-                if not before > 1e-13:
+                after, before = map(np.asarray, _iterate(jnp.asarray(x, jnp.float64), jax.tree.map(np.float64, model)))
+                if not before > 1e-13:  # there already, where the Jacobian may be singular, as with neutral directions
                     break
+                x = after
             residual = float(_iterate(jnp.asarray(x), jax.tree.map(np.float64, model))[1])
         problem = _bad_tail(model, x[:, None], 1e-8) if np.all(np.isfinite(x)) else "it is not finite"
         if residual <= _RESIDUAL and problem is None:
@@ -238,9 +239,7 @@ def _start(model: PopulationModel, initial: Any, levels: int | None) -> tuple[Po
     if levels is not None:
         model = model.at_levels(_check.integer("levels", levels, 1))
     if initial is None:
-        nobody = np.zeros(1, np.uint32)
-        model, state = model.init(None, (nobody, nobody))
-        return model, np.asarray(model.counts(state), np.float64)[:, 0] / model.n
+        return model, np.asarray(model.empty(), np.float64)
     given = _check.vector("initial", initial)
     density = given / model.n if given.dtype.kind in "iu" else given.astype(np.float64)
     while levels is None and density.size > model.jumps.shape[1] and _truncated(model):
@@ -262,6 +261,15 @@ def _bad_tail(model: PopulationModel, density: np.ndarray, slack: float) -> str 
     rise = np.diff(bounded, axis=0)
     level = int(np.argmax(np.max(rise, axis=1)))
     return f"the tail rises by {rise[level].max():.3g} at level {level + 1}" if rise.max() > slack else None
+
+
+def _bad_path(model: PopulationModel, states: np.ndarray, slack: float) -> str | None:
+    """What is wrong with a solved path (times, states), or None."""
+    with jax.enable_x64(True):
+        margin = min(float(model.margin(jnp.asarray(x))) for x in states)
+    if margin <= 0:
+        return "the path leaves the region where the drift is smooth (for PULL: a router runs out of messages)"
+    return _bad_tail(model, states.T, slack)
 
 
 def _value(leaf: Any) -> Any:

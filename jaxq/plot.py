@@ -106,7 +106,8 @@ def convergence(study: Study, *, ax: Any = None) -> Any:
         predicted = study.slopes["fluctuation"]["predicted"]
         level = np.exp(np.mean(np.log(study.fluctuation) - predicted * np.log(n)))
         ax.plot(n, level * n**predicted, color=COLOURS[1], linestyle="--", linewidth=1, label=f"predicted slope ${predicted:g}$")
-    ax.set(xscale="log", yscale="log", xlabel="servers $n$", ylabel=r"largest over $t$ and $i \leq 4$ of $d^{-i}\,|\cdot|$")
+    _log_n(ax)
+    ax.set(yscale="log", ylabel=r"largest over $t$ and $i \leq 4$ of $d^{-i}\,|\cdot|$")
     ax.legend(loc="lower left")
     return ax
 
@@ -139,6 +140,14 @@ def save(axes: Any, path: str | os.PathLike[str]) -> None:
         plt.close(figure)
 
 
+def _log_n(ax: Any) -> None:
+    """A logarithmic axis of n labelled at powers of ten only: minor labels run into each other."""
+    from matplotlib.ticker import NullFormatter
+
+    ax.set(xscale="log", xlabel="servers $n$")
+    ax.xaxis.set_minor_formatter(NullFormatter())
+
+
 def _legend_above(ax: Any) -> None:
     ax.legend(ncols=6, loc="lower center", bbox_to_anchor=(0.5, 1.0), columnspacing=1.0, handletextpad=0.4)
 
@@ -163,10 +172,12 @@ def pull(result: Any) -> Any:
             if np.all(np.isfinite(getattr(result, other))):
                 ax.errorbar(result.n, getattr(result, other), yerr=1.96 * getattr(result, f"{other}_stderr"), color="black",
                             marker="X", markersize=4, linestyle="--", linewidth=1, capsize=2, label="shorter of two")
-            ax.set(xscale="log", xlabel="servers $n$", ylabel=label)
+            _log_n(ax)
+            ax.set(ylabel=label)
         axes[0].set_yscale("log")
         axes[1].legend()
-        figure.suptitle(rf"PULL at $\lambda = {result.arrival_rate:g}$ per server: {result.replicas} replicas, errors of 95 %", fontsize=9)
+        figure.suptitle(rf"PULL at $\lambda = {result.arrival_rate:g}$ per server: {result.replicas} replicas, errors of 95 %",
+                        fontsize=9)
     return tuple(axes)
 
 

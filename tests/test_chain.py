@@ -61,7 +61,7 @@ def test_rates_that_are_impossible_are_raised_not_clipped():
         def clock(self):
             return self.n * 0.1
 
-    with pytest.raises(ValueError, match="Hasty.rates must be >= 0, sum to at most clock/n"):
+    with pytest.raises(ValueError, match=r"Hasty\.rates must be >= 0, sum to at most clock/n"):
         jaxq.simulate(Hasty(12, 0.7), [10.0], 0, replicas=2)
 
 

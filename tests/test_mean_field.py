@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxq import Supermarket
+from jaxq import Pool, Pull, Supermarket, pull_theory
 from jaxq.chain import Model, RatesModel
 from jaxq.mean_field import fixed_point, mean_field, mean_field_path, newton_step
 
@@ -188,3 +188,17 @@ def test_bad_input():
         mean_field(model, [-1.0, 2.0])
     with pytest.raises(ValueError, match=r"levels must be an integer at least 1; got 0"):
         mean_field(model, [1.0], levels=0)
+
+
+def test_pull_has_its_closed_equilibrium_and_stops_where_messages_run_out():
+    pools = [Pool(0.5, 1.5, 1), Pool(0.5, 0.5, 3)]
+    model = Pull(1000, pools, 2, 0.8)
+    fixed = fixed_point(model)
+    nu = pull_theory.equilibrium(pools, 0.8).nu
+    np.testing.assert_allclose(fixed.tail[0], nu.sum(), rtol=1e-12)
+    assert not fixed.tail[1:].any()
+    path = mean_field(model, [1.0, 60.0])
+    np.testing.assert_allclose(path.tail[-1, 0], nu.sum(), rtol=1e-6)
+    with pytest.raises(ValueError, match="a router runs out of messages"):
+        uneven = Pull(1000, [Pool(1.0)], 2, 0.8)
+        mean_field(uneven, [1.0], initial=np.where(uneven.empty() > 0, 0.01, 0.0))  # drained before any server is done

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import jaxq
 from jaxq import bits
-from jaxq.models import supermarket
+from jaxq.models import ranks, supermarket
 from jaxq.testing import check_model
 
 CASES = {
@@ -57,8 +57,8 @@ class Crooked(supermarket.Supermarket, leaves=("n", "arrival_rate", "eta")):
     """Serves the shortest sampled server's queue instead of a uniform one."""
 
     def draw(self, tables, words):
-        ranks, (hi, _) = self._ranks(tables["n"], words, self.d)
-        largest = supermarket._largest(ranks, tables["n"], distinct=False)
+        picks, (hi, _) = self._ranks(tables["n"], words, self.d)
+        largest = ranks.largest(picks, tables["n"], distinct=False)
         return jnp.where(hi < tables["arrival"][0], largest, ~largest).astype(np.int32).astype(self.lane)
 
 
@@ -125,7 +125,7 @@ def test_every_server_of_ten_million_is_chosen():
 @pytest.mark.parametrize("n", [65, 300])
 def test_the_shortest_of_all_by_one_word_is_exact(n, replacement):
     exact = [(n - j) ** n * 2**64 // n**n for j in range(1, n)] if replacement else [0]
-    assert supermarket._full_thresholds(n, replacement) == ([t for t in exact if t > 0] or [0])
+    assert ranks.full_thresholds(n, replacement) == ([t for t in exact if t > 0] or [0])
 
 
 @settings(max_examples=50, deadline=None)
@@ -138,7 +138,7 @@ def test_floyd_samples_are_distinct_and_their_maximum_is_right(data):
     for k in reversed(range(d)):
         chosen.append(n - 1 - k if picks[k] in chosen else picks[k])
     assert len(set(chosen)) == d
-    ours = supermarket._largest([np.array([p], np.uint32) for p in picks], np.uint32(n), distinct=True)
+    ours = ranks.largest([np.array([p], np.uint32) for p in picks], np.uint32(n), distinct=True)
     assert int(ours[0]) == max(chosen)
 
 

@@ -266,6 +266,12 @@ class Pull(PopulationModel, leaves=("n", "pools", "arrival_rate")):
         positive, and has no meaning beyond: there a router without messages sends customers anywhere."""
         return self._everyone(x)[1]
 
+    def margin(self, x: jax.Array) -> Any:
+        return jnp.min(self.held(x))
+
+    def empty(self) -> np.ndarray:
+        return pull_start.split_idle(self, np.array([pool.fraction for pool in self.pools]), np.zeros(len(self.pools)))
+
     def _everyone(self, x: jax.Array) -> tuple[jax.Array, jax.Array]:
         """Densities (classes,) of all classes, the ones that are not counted included, and of the messages (routers,)."""
         classes = self.classes
@@ -283,11 +289,8 @@ class Pull(PopulationModel, leaves=("n", "pools", "arrival_rate")):
 
         Raises ValueError at lambda >= sum beta_j mu_j.
         """
-        classes, busy = self.classes, pull_theory.equilibrium(self.pools, self.arrival_rate).nu
-        idle = np.array([pool.fraction for pool in self.pools]) - busy
-        density = np.where(classes.length == 0, idle[classes.pool] / self.routers,
-                           np.where(classes.sends, busy[classes.pool], 0.0))
-        return density[classes.kept]
+        busy = pull_theory.equilibrium(self.pools, self.arrival_rate).nu
+        return pull_start.split_idle(self, np.array([pool.fraction for pool in self.pools]) - busy, busy)
 
 
 def _sum(rows: jax.Array) -> jax.Array:

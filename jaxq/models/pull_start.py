@@ -107,3 +107,10 @@ def _halve(rows: np.ndarray, keys: tuple[np.ndarray, np.ndarray], pool: int, nod
     rows[0] -= high.astype(np.int32)
     _halve(rows[: count - upper], keys, pool, 2 * node)
     _halve(rows[count - upper:], keys, pool, 2 * node + 1)
+
+
+def split_idle(model: Any, idle: np.ndarray, busy: np.ndarray) -> np.ndarray:
+    """Densities (states,) with these idle servers of each pool, their messages split equally, and these serving one."""
+    classes = model.classes
+    density = np.where(classes.length == 0, idle[classes.pool] / model.routers, np.where(classes.sends, busy[classes.pool], 0.0))
+    return density[classes.kept]

@@ -11,9 +11,7 @@ lambda_n = 1 - beta/eta_n: Eschenfeldt and Gamarnik, arXiv:1610.03522.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field, replace
-from decimal import Decimal, localcontext
 from fractions import Fraction
 from typing import Any, Self
 
@@ -23,6 +21,7 @@ import numpy as np
 
 from .. import _check, bits
 from ..chain import PopulationModel, ceil_clock
+from . import ranks
 
 MAX_D = 64            # sampled rank by rank up to here
 MAX_FULL = 2**16      # d = n, join the shortest queue, up to here
@@ -74,7 +73,7 @@ class Supermarket(PopulationModel, leaves=("n", "arrival_rate", "eta")):
         levels = self.buffer or self.levels or (_choose_levels(n, d, rate) if concrete else _LEVELS[-1])
         for name, value in (("n", n), ("d", d), ("arrival_rate", rate), ("replacement", bool(self.replacement)),
                             ("levels", _check.integer("levels", levels, 1)),
-                            ("size", _size(n, d, rate) if concrete else ""),
+                            ("size", ranks.size_class(n, d, rate) if concrete else ""),
                             ("lane", "int16" if known and n < 2**15 and self.buffer is None else "int32")):
             object.__setattr__(self, name, value)
 
@@ -124,7 +123,7 @@ class Supermarket(PopulationModel, leaves=("n", "arrival_rate", "eta")):
             arrival, service = ((value + 2**31 >> 32) << 32 for value in (arrival, service))
         tables = {"n": np.uint32(self.n), "arrival": bits.split64(arrival), "service": bits.split64(max(service, arrival))}
         if self.full:
-            bounds = [bits.split64(value) for value in _full_thresholds(self.n, self.replacement)]
+            bounds = [bits.split64(value) for value in ranks.full_thresholds(self.n, self.replacement)]
             tables["shortest"] = tuple(np.array(part, np.uint32) for part in zip(*bounds, strict=True))
         return tables
 
@@ -155,36 +154,36 @@ class Supermarket(PopulationModel, leaves=("n", "arrival_rate", "eta")):
 
     def draw(self, tables: Any, words: tuple[jax.Array, ...]) -> jax.Array:
         n = tables["n"]
-        ranks, (hi, lo) = self._ranks(n, words, 1 if self.full else self.d)
+        picks, (hi, lo) = self._ranks(n, words, 1 if self.full else self.d)
         if self.full:
             below = [bits.lt64(*words[-2:], *bound).astype(np.uint32) for bound in zip(*tables["shortest"], strict=True)]
             shortest = n - 1 - jnp.sum(jnp.stack(below), axis=0, dtype=np.uint32)
         else:
-            shortest = _largest(ranks, n, distinct=not self.replacement)
+            shortest = ranks.largest(picks, n, distinct=not self.replacement)
         if self.size == "packed":
             arrival, service = hi < tables["arrival"][0], hi >= tables["service"][0]
         else:
             arrival, service = bits.lt64(hi, lo, *tables["arrival"]), ~bits.lt64(hi, lo, *tables["service"])
-        mark = jnp.where(arrival, shortest, ~jnp.where(service, ranks[0], n))
+        mark = jnp.where(arrival, shortest, ~jnp.where(service, picks[0], n))
         return mark.astype(np.int32).astype(self.lane)
 
     def _ranks(self, n: Any, words: Any, count: int) -> tuple[list[Any], tuple[Any, Any]]:
         """`count` ranks, the first below n, and the 64 bits for the type; distinct: rank k is below n - k."""
         bounds = [n - np.uint32(0 if self.replacement else k) for k in range(count)]
-        ranks = []
+        picks = []
         if self.size == "packed":
             hi, lo = words
             for bound in bounds:
                 rank, hi, lo = bits.next_rank(hi, lo, bound)
-                ranks.append(rank)
-            return ranks, (hi, lo)
+                picks.append(rank)
+            return picks, (hi, lo)
         if self.size == "wide":  # what two ranks leave makes the type's word; one rank leaves both halves
             left = []
             for k, bound in enumerate(bounds):
                 rank, high = bits.rank64(words[2 * k], words[2 * k + 1], bound)
-                ranks.append(rank)
+                picks.append(rank)
                 left.append(high)
-            return ranks, (left[0], left[1] if count > 1 else words[1] * bounds[0])
+            return picks, (left[0], left[1] if count > 1 else words[1] * bounds[0])
         return [bits.mulhi32(words[2 + k], bound) for k, bound in enumerate(bounds)], words[:2]
 
     def null(self, tables: Any) -> jax.Array:
@@ -255,6 +254,12 @@ class Supermarket(PopulationModel, leaves=("n", "arrival_rate", "eta")):
         """Densities near the fixed point, (levels,): lambda**((d**i - 1)/(d - 1)), exact without a buffer."""
         return self.arrival_rate ** _exponents(self.d, self.levels)
 
+    def empty(self) -> np.ndarray:
+        return np.zeros(self.levels)
+
+    def margin(self, x: jax.Array) -> float:
+        return np.inf
+
 
 def _exponents(d: int, levels: int) -> np.ndarray:
     """(d**i - 1)/(d - 1) for i = 1..levels (i at d = 1), inf beyond the floats."""
@@ -269,39 +274,3 @@ def _choose_levels(n: int, d: int, rate: float) -> int:
         return 16
     occupied = int(np.sum(n * rate ** _exponents(d, _LEVELS[-1]) >= 1e-9)) + 1
     return next((levels for levels in _LEVELS if levels >= occupied), _LEVELS[-1])
-
-
-def _size(n: int, d: int, rate: float) -> str:
-    """How ranks are drawn: `packed` (a tick from one 64-bit word), `narrow` (32 bits a rank) or `wide` (64 bits a rank,
-    the type from what they leave)."""
-    if n > 10**6 or abs(1 - rate) < 1e-4:
-        return "wide"
-    return "packed" if n <= 2**16 and d * math.log2(n) + 32 <= 64 else "narrow"
-
-
-def _largest(ranks: list[Any], n: Any, *, distinct: bool) -> Any:
-    """The largest sampled rank. Distinct ranks by Floyd's rule: ranks[0] is uniform below n, ranks[k] below n - k."""
-    d = len(ranks)
-    if distinct:
-        chosen: list[Any] = []
-        for k in range(d - 1, -1, -1):
-            taken = [ranks[k] == other for other in chosen]
-            repeated = taken[0] if taken else None
-            for other in taken[1:]:
-                repeated = repeated | other
-            chosen.append(ranks[k] if repeated is None else jnp.where(repeated, n - np.uint32(k + 1), ranks[k]))
-        ranks = chosen
-    largest = ranks[0]
-    for rank in ranks[1:]:
-        largest = jnp.maximum(largest, rank)
-    return largest
-
-
-def _full_thresholds(n: int, replacement: bool) -> list[int]:
-    """floor(2**64 P(largest of n ranks < n - j)) for j = 1, 2, ... while positive: how far below n - 1 the largest is."""
-    if not replacement:
-        return [0]
-    with localcontext() as context:
-        context.prec = 60
-        scaled = [int(2**64 * ((1 - Decimal(j) / n).ln() * n).exp()) for j in range(1, min(n, 64))]
-    return [value for value in scaled if value > 0] or [0]

@@ -1,0 +1,225 @@
+"""Long runs on graphs: mean queue lengths vertex by vertex, and the gap to the clique's mean field against the mean degree.
+
+Both average over time after a warm-up, at fixed tick numbers: uniformised ticks see time averages. Errors come from the
+replicas, which are independent.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from . import _check, bits, graphs
+from .chain import Model
+from .engine import Engine
+from .ensemble import Result, describe, provenance
+from .mean_field import fixed_point
+from .models.graph import GraphSupermarket
+from .models.supermarket import Supermarket
+from .pair_approximation import pair_approximation
+
+KINDS = ("ring", "regular", "erdos-renyi")
+_CALL = 2e8      # lane-ticks a call of the engine
+_SAMPLES = 64    # looks at the queues after the warm-up, at least
+_ROW = ("kind", "degree", "mean_degree", "mean_queue_length", "mean_queue_length_stderr", "gap", "gap_stderr",
+        "pair_approximation", "drift")
+
+
+@dataclass(frozen=True)
+class VertexMeans(Result):
+    """Time averages at each vertex: `mean_queue_length` and its standard error `mean_queue_length_stderr`, (vertex,); over
+    all vertices `tail` and `tail_stderr`, (level,), level 1 first. Errors are over the replicas."""
+
+    dims: ClassVar[dict[str, tuple[str, ...]]] = {
+        "mean_queue_length": ("vertex",), "mean_queue_length_stderr": ("vertex",), "tail": ("level",), "tail_stderr": ("level",)}
+    json_keys: ClassVar[tuple[str, ...]] = ("mean_queue_length", "mean_queue_length_stderr", "tail", "tail_stderr", "events")
+
+    mean_queue_length: np.ndarray
+    mean_queue_length_stderr: np.ndarray
+    tail: np.ndarray
+    tail_stderr: np.ndarray
+    events: int
+    replicas: int
+    seed: int
+    model: dict[str, Any]
+
+
+def vertex_means(model: GraphSupermarket, key: Any, *, replicas: int, warmup: float, horizon: float, samples: int = _SAMPLES,
+                 initial: Any = None, devices: Sequence[Any] | None = None, block: int | None = None) -> VertexMeans:
+    """Mean queue length at every vertex of a graph, averaged over `samples` looks in (warmup, warmup + horizon].
+
+    Args:
+      key, replicas, initial, devices, block: as in `simulate`; at least 2 replicas, for the errors.
+      warmup, horizon: in units of the model's rates; the relaxation time of a lone queue is 1/(1 - sqrt(lambda))**2.
+      samples: looks, evenly spaced in ticks.
+
+    Returns VertexMeans. Raises ValueError for bad input.
+    """
+    if not isinstance(model, GraphSupermarket):
+        raise ValueError(f"vertex_means needs a jaxq.GraphSupermarket; got {type(model).__name__}")
+    words = bits.key_words(key)
+    engine = _engine(model, words, replicas, warmup, initial, devices, block)
+    step = _spacing(engine, horizon, samples)
+    queues, tails = np.zeros((model.n, replicas), np.int64), np.zeros((0, replicas), np.int64)
+    for _ in range(samples):
+        tails = _added(tails, _advance(engine, step))
+        queues += np.asarray(engine.state[0])[:, :replicas]
+    tail = tails / (samples * model.n)
+    root = math.sqrt(replicas)
+    return VertexMeans(provenance(), queues.mean(axis=1) / samples, queues.std(axis=1, ddof=1) / (samples * root),
+                       tail.mean(axis=1), tail.std(axis=1, ddof=1) / root, int(engine.ticks[:replicas].sum()), replicas,
+                       int(words[0]) << 32 | int(words[1]), describe(model))
+
+
+@dataclass(frozen=True)
+class GraphStudy(Result):
+    """Stationary mean queue length against mean degree, from `graph_study`; one point for each kind and degree.
+
+    kind, degree, mean_degree (that of the graph drawn), mean_queue_length with its standard error: (point,).
+    gap: mean_queue_length minus the mean field's of the complete graph, `mean_field`; gap_stderr: its standard error.
+    clique, clique_stderr: the complete graph on n vertices, simulated: what is left of its gap at this n.
+    pair_approximation: (point,) of the regular kinds at d = 2, else nan.
+    drift: (point,) second half of the horizon minus the first, in standard errors: far from 0 the warm-up was too short.
+    """
+
+    dims: ClassVar[dict[str, tuple[str, ...]]] = {name: ("point",) for name in _ROW}
+    json_keys: ClassVar[tuple[str, ...]] = ("rows", "mean_field", "clique", "clique_stderr", "warmup", "horizon", "events")
+
+    kind: np.ndarray
+    degree: np.ndarray
+    mean_degree: np.ndarray
+    mean_queue_length: np.ndarray
+    mean_queue_length_stderr: np.ndarray
+    gap: np.ndarray
+    gap_stderr: np.ndarray
+    pair_approximation: np.ndarray
+    drift: np.ndarray
+    mean_field: float
+    clique: float
+    clique_stderr: float
+    n: int
+    d: int
+    arrival_rate: float
+    replicas: int
+    warmup: float
+    horizon: float
+    events: int
+    seed: int
+    graph_seed: int
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """One dictionary per point."""
+        return [{name: getattr(self, name)[k] for name in _ROW} for k in range(self.kind.size)]
+
+    def save_csv(self, path: str | os.PathLike[str]) -> None:
+        """Write one line per point, with n, d, lambda, the mean field and the clique on each."""
+        shared = ("n", "d", "arrival_rate", "mean_field", "clique", "clique_stderr", "replicas", "seed", "graph_seed")
+        with open(path, "w", newline="") as file:
+            writer = csv.writer(file)
+            writer.writerow(_ROW + shared)
+            for row in self.rows:
+                writer.writerow([value.item() for value in row.values()] + [getattr(self, name) for name in shared])
+
+
+def graph_study(kinds: Sequence[str], degrees: Sequence[int], n: int, d: int, arrival_rate: float, replicas: int, key: Any, *,
+                graph_seed: int = 0, warmup: float | None = None, horizon: float | None = None, replacement: bool = False,
+                devices: Sequence[Any] | None = None) -> GraphStudy:
+    """How far graphs are from the mean field of the complete graph, as their mean degree grows.
+
+    Args:
+      kinds: of "ring" (nearest neighbours), "regular" (random) and "erdos-renyi". degrees: mean degrees, even for a ring.
+      n, d, arrival_rate, replacement: the model; lambda < 1. replicas: independent copies, at least 2. key: as in `simulate`.
+      graph_seed: each random point is one graph; its error is that of the replicas on this graph, not over graphs.
+      warmup, horizon: time units, from the mean field's fixed point at random vertices. None: 4 and 8 relaxation times
+        1/(1 - sqrt(lambda))**2 of a lone queue, which choice only shortens; `drift` of the result checks it.
+
+    Returns GraphStudy. Raises ValueError for bad input. Source: Budhiraja, Mukherjee and Wu, arXiv:1712.07607.
+    """
+    kinds = [_check.choice("kinds", kind, KINDS) for kind in ([kinds] if isinstance(kinds, str) else kinds)]
+    degrees = [_check.integer("degrees", degree, 1, n - 1) for degree in np.atleast_1d(np.asarray(degrees, object))]
+    if not kinds or not degrees:
+        raise ValueError(f"a graph study needs at least one kind and one degree; got kinds={kinds}, degrees={degrees}")
+    rate = _check.real("arrival_rate", arrival_rate, 0.0, 1.0, open_low=True, open_high=True,
+                       hint="the study is of stationary queues")
+    relaxation = 1 / (1 - math.sqrt(rate)) ** 2
+    warmup = 4 * relaxation if warmup is None else _check.real("warmup", warmup, 0.0)
+    horizon = 8 * relaxation if horizon is None else _check.real("horizon", horizon, 0.0, open_low=True)
+    graph_seed = _check.integer("graph_seed", graph_seed, 0)
+    points = [(kind, degree, _graph(kind, n, degree, graph_seed)) for kind in kinds for degree in degrees]
+    words = bits.key_words(key)
+    limit = fixed_point(Supermarket(n, d, rate, replacement))
+
+    def measure(model: Model, index: int) -> tuple[float, float, float, int]:
+        own = np.concatenate(bits.fold_in(words, np.array([index], np.uint32)))  # every point its own words
+        start = limit.tail[: max(1, int(np.sum(limit.tail >= 0.5 / n)))]
+        return _queue(model, own, replicas, warmup, horizon, start, devices)
+
+    clique, clique_error, _, events = measure(Supermarket(n, d, rate, replacement), 0)
+    found = [measure(GraphSupermarket(graph, d, rate, replacement), 1 + index) for index, (*_, graph) in enumerate(points)]
+    mean, error, drift = (np.array([values[k] for values in found]) for k in range(3))
+    pair = [pair_approximation(degree, rate).mean_queue_length if d == 2 and kind != "erdos-renyi" and not replacement else np.nan
+            for kind, degree, _ in points]
+    return GraphStudy(
+        provenance(), np.array([kind for kind, *_ in points]), np.array([degree for _, degree, _ in points]),
+        np.array([graph.mean_degree for *_, graph in points]), mean, error, mean - limit.mean_queue_length, error,
+        np.array(pair), drift, limit.mean_queue_length, clique, clique_error, n, d, rate, replicas, warmup, horizon,
+        events + sum(values[3] for values in found), int(words[0]) << 32 | int(words[1]), graph_seed)
+
+
+def _graph(kind: str, n: int, degree: int, seed: int) -> graphs.Graph:
+    if kind == "ring":
+        return graphs.ring(n, degree)
+    return graphs.random_regular(n, degree, seed) if kind == "regular" else graphs.erdos_renyi(n, degree, seed)
+
+
+def _queue(model: Model, words: np.ndarray, replicas: int, warmup: float, horizon: float, initial: Any,
+           devices: Any) -> tuple[float, float, float, int]:
+    """Time-averaged mean queue length per server, its error, the change between halves in errors, and the ticks spent."""
+    engine = _engine(model, words, replicas, warmup, initial, devices, None)
+    step = _spacing(engine, horizon, _SAMPLES)
+    halves = np.zeros((2, replicas))
+    for sample in range(_SAMPLES):
+        halves[2 * sample // _SAMPLES] += _advance(engine, step).sum(axis=0) / (model.n * _SAMPLES / 2)
+    mean, change = halves.mean(axis=0), halves[1] - halves[0]
+    error, spread = (float(values.std(ddof=1)) / math.sqrt(replicas) for values in (mean, change))
+    return float(mean.mean()), error, float(change.mean()) / spread if spread > 0 else 0.0, int(engine.ticks[:replicas].sum())
+
+
+def _engine(model: Model, words: np.ndarray, replicas: int, warmup: float, initial: Any, devices: Any,
+            block: int | None) -> Engine:
+    """An engine that has had its warm-up."""
+    replicas = _check.integer("replicas", replicas, 2, hint="the error bars come from independent replicas")
+    warmup = _check.real("warmup", warmup, 0.0)
+    engine = Engine(model, initial, words, replicas, devices=devices, block=block, segments=1)
+    if warmup:
+        _advance(engine, math.ceil(warmup * engine.clock))
+    return engine
+
+
+def _spacing(engine: Engine, horizon: float, samples: int) -> int:
+    horizon, samples = _check.real("horizon", horizon, 0.0, open_low=True), _check.integer("samples", samples, 1)
+    return max(1, math.ceil(horizon * engine.clock / samples))
+
+
+def _advance(engine: Engine, ticks: int) -> np.ndarray:
+    """The tail counts (level, replicas) after that many more ticks in every replica, in calls of about half a second."""
+    most = int(np.clip(_CALL / engine.lanes, engine.chunk, engine.longest))
+    counts = np.zeros((0, engine.replicas))
+    while ticks:
+        part = min(ticks, most)
+        counts = engine.advance(np.full((1, engine.replicas), part))[0][0]
+        ticks -= part
+    return np.asarray(engine.model.tail(counts))
+
+
+def _added(one: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """Sums of tail counts that may have different numbers of levels."""
+    rows = max(len(one), len(other))
+    return sum((np.pad(part, ((0, rows - len(part)), (0, 0))) for part in (one, other)), np.zeros((rows, 1), np.int64))

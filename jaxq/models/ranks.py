@@ -1,0 +1,46 @@
+"""Ranks of sampled servers: how many words they take, the largest of d, and the largest of all n by one word."""
+
+from __future__ import annotations
+
+import math
+from decimal import Decimal, localcontext
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+
+def size_class(n: int, d: int, rate: float) -> str:
+    """How ranks are drawn: `packed` (a tick from one 64-bit word), `narrow` (32 bits a rank) or `wide` (64 bits a rank,
+    the type from what they leave)."""
+    if n > 10**6 or abs(1 - rate) < 1e-4:
+        return "wide"
+    return "packed" if n <= 2**16 and d * math.log2(n) + 32 <= 64 else "narrow"
+
+
+def largest(ranks: list[Any], n: Any, *, distinct: bool) -> Any:
+    """The largest sampled rank. Distinct ranks by Floyd's rule: ranks[0] is uniform below n, ranks[k] below n - k."""
+    d = len(ranks)
+    if distinct:
+        chosen: list[Any] = []
+        for k in range(d - 1, -1, -1):
+            taken = [ranks[k] == other for other in chosen]
+            repeated = taken[0] if taken else None
+            for other in taken[1:]:
+                repeated = repeated | other
+            chosen.append(ranks[k] if repeated is None else jnp.where(repeated, n - np.uint32(k + 1), ranks[k]))
+        ranks = chosen
+    largest = ranks[0]
+    for rank in ranks[1:]:
+        largest = jnp.maximum(largest, rank)
+    return largest
+
+
+def full_thresholds(n: int, replacement: bool) -> list[int]:
+    """floor(2**64 P(largest of n ranks < n - j)) for j = 1, 2, ... while positive: how far below n - 1 the largest is."""
+    if not replacement:
+        return [0]
+    with localcontext() as context:
+        context.prec = 60
+        scaled = [int(2**64 * ((1 - Decimal(j) / n).ln() * n).exp()) for j in range(1, min(n, 64))]
+    return [value for value in scaled if value > 0] or [0]

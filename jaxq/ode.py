@@ -160,9 +160,10 @@ def solve(f: RightHandSide, initial: Any, ts: np.ndarray, parameters: Any, *, st
         with jax.enable_x64(True):
             states, defect = map(np.asarray, _guarded(f, state, times, _floats(parameters), method, rtol, atol, mxstep))
         if not (np.all(np.isfinite(states)) and defect <= 1):
+            why = check(states[np.all(np.isfinite(states), axis=1)]) if check is not None else None
             raise ValueError(f"the ODE must be solved by {method} with at most {mxstep} steps in each interval of {step:g}; "
-                             f"it left its equation between t = {times[0]:g} and {times[chunk]:g}; "
-                             "use a smaller step or a larger mxstep")
+                             f"it left its equation between t = {times[0]:g} and {times[chunk]:g}"
+                             f"{f', where {why}' if why else ''}; use a smaller step or a larger mxstep, or an earlier end")
         inside = (picked > first) & (picked <= first + chunk)
         out[inside] = states[picked[inside] - first]
         state = states[-1]

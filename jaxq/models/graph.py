@@ -26,7 +26,7 @@ from ..graphs import Graph
 from . import graph_draw, graph_start
 from .supermarket import MAX_D
 
-_NOTHING = np.int32(-(2**31))  # second server of a null mark
+_SERVICE, _NOTHING = np.int32(-3), np.int32(-4)  # instead of a place to look up, in the marks of d <= 2
 
 
 class Size(NamedTuple):
@@ -145,21 +145,18 @@ class GraphSupermarket(Model, leaves=("graph", "arrival_rate", "service_rates"))
 
     def draw(self, tables: Any, words: tuple[jax.Array, ...]) -> Any:
         numbers = graph_draw.Numbers(self.size.words, self.d, words)
-        vertex, others = graph_draw.candidates(numbers, tables, self.d, self.replacement, self.size)
+        vertex, places = graph_draw.candidates(numbers, tables, self.d, self.replacement, self.size)
         tie = numbers.tie()
         hi, lo = numbers.kind()
         arrival, service = bits.lt64(hi, lo, *tables["arrival"]), ~bits.lt64(hi, lo, *tables["service"])
-        served = vertex
         if self.size.unequal:  # the upper part of a vertex's share of the words goes to its alias
-            served = jnp.where(service & (hi >= tables["own"][vertex]), tables["alias"][vertex], vertex)
+            vertex = jnp.where(service & (hi >= tables["own"][vertex]), tables["alias"][vertex], vertex)
         if self.d > 2:
             kind = jnp.where(arrival, np.int32(1), jnp.where(service, np.int32(-1), np.int32(0)))
-            return kind, (jnp.where(arrival, vertex, served), *others), tie
-        other = others[0] if others else vertex
-        swap = tie >= np.uint32(2**31)  # at equal lengths the first one is taken
-        first = jnp.where(arrival, jnp.where(swap, other, vertex), served)
-        second = jnp.where(arrival, jnp.where(swap, vertex, other), jnp.where(service, ~served, _NOTHING))
-        return first, second
+            return kind, (vertex, *places), tie
+        swap = arrival & (tie >= np.uint32(2**31))
+        place = places[0] if places else graph_draw.OWN
+        return jnp.where(swap, ~vertex, vertex), jnp.where(arrival, place, jnp.where(service, _SERVICE, _NOTHING))
 
     def null(self, tables: Any) -> Any:
         if self.d > 2:
@@ -179,20 +176,24 @@ class GraphSupermarket(Model, leaves=("graph", "arrival_rate", "service_rates"))
             return flat.at[server * np.int32(replicas) + lane].get(mode="promise_in_bounds")
 
         if self.d > 2:
-            kind, servers, word = mark
+            kind, (own, *places), word = mark
             arrival, service = kind > 0, kind < 0
-            here = [None if k == 0 or not self.size.absent else server >= 0 for k, server in enumerate(servers)]
-            servers = [server if there is None else jnp.maximum(server, 0)
-                       for server, there in zip(servers, here, strict=True)]
+            servers = [own, *(graph_draw.look_up(tables, self.size, place, own) for place in places)]
+            here = [None, *(place != graph_draw.ABSENT if self.size.absent else None for place in places)]
             lengths = [length_of(server) for server in servers]
             shortest, at_shortest = _choose(servers, lengths, here, word)
-            chosen, length = jnp.where(arrival, at_shortest, servers[0]), jnp.where(arrival, shortest, lengths[0])
+            chosen, length = jnp.where(arrival, at_shortest, own), jnp.where(arrival, shortest, lengths[0])
         else:
-            first, second = mark
-            arrival, service = second >= 0, (second < 0) & (second != _NOTHING)
-            second = jnp.where(arrival, second, first)
-            one, other = length_of(first), length_of(second)
-            chosen, length = jnp.where(other < one, second, first), jnp.minimum(one, other)
+            first, place = mark
+            arrival, service = place > _SERVICE, place == _SERVICE
+            own = first ^ (first >> np.int32(31))
+            chosen = own
+            length = length_of(own)
+            if self.d == 2:
+                other = jnp.where(place >= 0, graph_draw.look_up(tables, self.size, place, own), own)
+                asked = length_of(other)
+                swap = (asked < length) | ((asked == length) & (first < 0))  # at equal lengths by the sign
+                chosen, length = jnp.where(swap, other, own), jnp.minimum(asked, length)
         up, down, stay = (np.array(step, q.dtype) for step in (1, -1, 0))
         full = arrival & (length >= self.buffer) if self.buffer is not None else jnp.zeros_like(arrival)
         after = length + jnp.where(arrival & ~full, up, jnp.where(service & (length > stay), down, stay))

@@ -13,6 +13,8 @@ from .. import bits
 #: Ways to draw. All numbers of a tick from one 64-bit word, each from the fraction the one before left: n <= 65536, and
 #: larger n. Else 64 bits for the type, a word for ties, and 32 ("narrow") or 64 bits ("wide") for a vertex or neighbour.
 PACKED = ("packed", "packed large")
+#: Instead of a place in the list: the vertex itself; a neighbour that a vertex of low degree lacks.
+OWN, ABSENT = np.int32(-1), np.int32(-2)
 
 
 def word_size(n: int, degree: int, d: int, rate: float) -> str:
@@ -62,32 +64,35 @@ class Numbers:
 
 
 def candidates(numbers: Numbers, tables: Any, d: int, replacement: bool, size: Any) -> tuple[Any, list[Any]]:
-    """A uniform vertex and the d - 1 others it asks, int32.
+    """A uniform vertex, int32, and where to look up the d - 1 others it asks: places for `look_up`, OWN or ABSENT.
 
-    A neighbour that a vertex of low degree lacks is -1, or at d = 2 the vertex itself.
+    The list itself is read in `apply`: read here, XLA would hash the words anew for every number that depends on it.
     """
     n = tables["n"]
     vertex = numbers.below(n)
+    own = vertex.astype(np.int32)
     if size.complete:
         picks = [numbers.below(n - np.uint32(0 if replacement else k)) for k in range(1, d)]
         others = picks if replacement else _distinct(picks, [vertex])
-        return vertex.astype(np.int32), [other.astype(np.int32) for other in others]
-    degree = tables["degree"] if size.regular else tables["degree"][vertex]
-    start = vertex * degree if size.regular else tables["start"][vertex]
-
-    def neighbour(slot: Any) -> Any:
-        return tables["neighbours"].at[(start + slot).astype(np.int32)].get(mode="clip")
-
-    own = vertex.astype(np.int32)
+        return own, [other.astype(np.int32) for other in others]
+    degree = tables["degree"] if size.regular else tables["degree"][own]
+    start = vertex * degree if size.regular else tables["start"][own]
     if replacement:
         slots = [numbers.below(degree + np.uint32(1)) for _ in range(1, d)]
-        return own, [jnp.where(slot == degree, own, neighbour(slot)) for slot in slots]
+        return own, [jnp.where(slot == degree, OWN, (start + slot).astype(np.int32)) for slot in slots]
     slots = [numbers.below(jnp.maximum(degree, np.uint32(k + 1)) - np.uint32(k)) for k in range(d - 1)]
-    asked = [neighbour(slot) for slot in _distinct(slots, [])]
+    places = [(start + slot).astype(np.int32) for slot in _distinct(slots, [])]
     if size.absent:
-        lacking = own if d == 2 else np.int32(-1)
-        asked = [jnp.where(degree > np.uint32(k), server, lacking) for k, server in enumerate(asked)]
-    return own, asked
+        places = [jnp.where(degree > np.uint32(k), place, ABSENT) for k, place in enumerate(places)]
+    return own, places
+
+
+def look_up(tables: Any, size: Any, place: Any, own: Any) -> Any:
+    """The vertex at a place of the list; the vertex itself where there is none to ask."""
+    if size.complete:
+        return place
+    neighbour = tables["neighbours"].at[jnp.maximum(place, 0)].get(mode="promise_in_bounds")
+    return jnp.where(place >= 0, neighbour, own)
 
 
 def _distinct(picks: list[Any], taken: list[Any]) -> list[Any]:

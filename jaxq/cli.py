@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import sys
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from . import flags, tables
+from . import commands, flags
 
 EXIT_BAD_INPUT, EXIT_INTERRUPTED = 2, 130
 
@@ -39,15 +36,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"jaxq: error: {error}", file=sys.stderr)
         return EXIT_BAD_INPUT
     except KeyboardInterrupt as error:
-        print(f"jaxq: interrupted{error if isinstance(error, _Kept) else ''}", file=sys.stderr)
+        print(f"jaxq: interrupted{error if isinstance(error, commands.Kept) else ''}", file=sys.stderr)
         return EXIT_INTERRUPTED
     except BrokenPipeError:  # the reader of stdout left, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 0
-
-
-class _Kept(KeyboardInterrupt):
-    """An interrupt after which something was written; the text says what."""
 
 
 def _parser() -> flags.Parser:
@@ -67,20 +60,23 @@ def _parser() -> flags.Parser:
     for name, text, add, build, example in (
             ("supermarket", "join the shortest of d queues, exact chain", flags.supermarket_flags, flags.supermarket,
              "--n 1000 --d 2 --beta 1 --alpha 0.5"),
+            ("graph", "join the shortest of d neighbours on a graph, server by server", flags.graph_flags, flags.graph,
+             "--graph ring --n 100 --d 2 --arrival-rate 0.7"),
             ("pull", "servers that become idle send a message to a router", flags.pull_flags, flags.pull,
              "--n 1000 --routers 2 --arrival-rate 0.8 --fractions .5 .5 --service-rates 1.5 .5 --buffers 1 3"),
             ("two-queues", "two queues, join the shorter", flags.two_queues_flags, flags.two_queues,
              "--capacity 5 --arrival-rate 1.6")):
-        leaf = flags.leaf(simulate, name, text, _simulate, build, f"jaxq simulate {name} {example} --t-end 10 --replicas 1000")
+        leaf = flags.leaf(simulate, name, text, commands.simulate, build,
+                          f"jaxq simulate {name} {example} --t-end 10 --replicas 1000")
         add(leaf)
         flags.time_flags(leaf)
         flags.run_flags(leaf)
         leaf.add_argument("--save", choices=("moments", "paths"), default="moments", help="paths: every path in --out too")
     leaf = flags.leaf(models("ode", "mean-field ODE of a model"), "supermarket", "mean field of join the shortest of d queues",
-                      _ode, flags.supermarket, "jaxq ode supermarket --d 2 --arrival-rate 0.9 --t-end 10 --num-times 11")
+                      commands.ode, flags.supermarket, "jaxq ode supermarket --d 2 --arrival-rate 0.9 --t-end 10 --num-times 11")
     flags.supermarket_flags(leaf, n_required=False)
     flags.time_flags(leaf)
-    leaf = flags.leaf(verbs, "limit", "linear heavy-traffic system of T = eta (1 - S)", _limit, None,
+    leaf = flags.leaf(verbs, "limit", "linear heavy-traffic system of T = eta (1 - S)", commands.limit, None,
                       "jaxq limit --d 2 --initial 1 3 7 15 --t-end 5 --num-times 6 --exact")
     leaf.add_argument("--d", type=flags.integer, required=True, help="servers a customer samples")
     leaf.add_argument("--initial", type=flags.number, nargs="+", required=True, metavar="T", help="T_1, T_2, ... at time 0")
@@ -90,7 +86,7 @@ def _parser() -> flags.Parser:
     flags.time_flags(leaf)
     study = models("study", "T^n against its limit at growing n; PULL against n and routers")
     leaf = flags.leaf(study, "supermarket",
-                      "T^n = eta_n (1 - S^n) against its limit at growing n", _study, None,
+                      "T^n = eta_n (1 - S^n) against its limit at growing n", commands.study, None,
                       "jaxq study --d 2 --beta 1 --alpha 0.5 --n 1000 10000 100000 --t-end 10 --replicas 200 --out-dir study")
     leaf.add_argument("--d", type=flags.integer, required=True, help="servers a customer samples")
     leaf.add_argument("--beta", type=flags.number, required=True, help="lambda_n = 1 - beta n^-alpha")
@@ -102,175 +98,40 @@ def _parser() -> flags.Parser:
     leaf.add_argument("--out-dir", metavar="DIR", help="write study.nc, study.csv and study.png there")
     flags.time_flags(leaf, num_times=101)
     flags.run_flags(leaf)
-    leaf = flags.leaf(study, "pull", "steady state of PULL against n and the number of routers", _study_pull, None,
+    leaf = flags.leaf(study, "pull", "steady state of PULL against n and the number of routers", commands.study_pull, None,
                       "jaxq study pull --n 100 1000 --routers 1 2 5 --arrival-rate 0.9 --replicas 64 --out-dir pull")
     flags.pull_flags(leaf, many=True)
     leaf.add_argument("--warmup", type=flags.number, help="time before the window (default: from the load and n)")
     leaf.add_argument("--horizon", type=flags.number, help="length of the window (default: 4 warm-ups)")
     leaf.add_argument("--out-dir", metavar="DIR", help="write pull.nc, pull.csv and pull.png there")
     flags.run_flags(leaf)
+    leaf = flags.leaf(study, "graph", "gap to the mean field of the complete graph against the mean degree",
+                      commands.study_graph, None,
+                      "jaxq study graph --n 1000 --d 2 --arrival-rate 0.9 --degrees 2 4 8 16 --replicas 64 --out-dir graph")
+    leaf.add_argument("--kinds", nargs="+", choices=("ring", "regular", "erdos-renyi"), default=["ring", "regular", "erdos-renyi"],
+                      help="default: all three")
+    leaf.add_argument("--degrees", type=flags.integer, nargs="+", required=True, help="mean degrees; even ones for a ring")
+    leaf.add_argument("--n", type=flags.integer, required=True, help="number of vertices")
+    leaf.add_argument("--d", type=flags.integer, required=True, help="servers a customer compares, its own included")
+    leaf.add_argument("--arrival-rate", type=flags.number, required=True, metavar="LAMBDA", help="per vertex")
+    leaf.add_argument("--graph-seed", type=flags.integer, default=0, help="of the random graphs (default 0)")
+    leaf.add_argument("--replacement", action="store_true", help="draw neighbours with replacement, the own vertex among them")
+    leaf.add_argument("--warmup", type=flags.number, help="time before the window (default: 4 relaxation times)")
+    leaf.add_argument("--horizon", type=flags.number, help="length of the window (default: 8 relaxation times)")
+    leaf.add_argument("--out-dir", metavar="DIR", help="write graph.nc, graph.csv and graph.png there")
+    flags.run_flags(leaf)
     exact = models("exact", "exact solution of a small system")
-    leaf = flags.leaf(exact, "two-queues", "two queues, join the shorter, stationary", _exact_two_queues, None,
+    leaf = flags.leaf(exact, "two-queues", "two queues, join the shorter, stationary", commands.exact_two_queues, None,
                       "jaxq exact two-queues --capacity 5 --arrival-rate 1.6 --service-rates 1 1")
     flags.two_queues_flags(leaf)
     for name, add, build, example in (
             ("supermarket", flags.supermarket_flags, flags.supermarket, "--n 3 --d 2 --arrival-rate 0.8 --buffer 30"),
             ("pull", flags.pull_flags, flags.pull, "--n 4 --routers 1 --arrival-rate 0.8 --buffers 3")):
         leaf = flags.leaf(exact, name, "stationary law by solving the chain; with --t-end the law at those times from empty",
-                          _exact, build, f"jaxq exact {name} {example}")
+                          commands.exact, build, f"jaxq exact {name} {example}")
         add(leaf)
         flags.time_flags(leaf, required=False)
     return top
-
-
-# commands
-
-def _simulate(options: argparse.Namespace) -> None:
-    from .simulate import Interrupted, simulate
-
-    model = options.build(options)
-    try:
-        result = simulate(model, flags.times(options), options.seed, replicas=options.replicas, save=options.save,
-                          progress=options.progress)
-    except Interrupted as error:
-        if error.partial is not None and options.out:
-            error.partial.save(options.out)
-            raise _Kept(f"; the {error.partial.times.size} times reached are in {options.out}") from None
-        raise
-    if options.plot:
-        from . import plot
-
-        plot.save(plot.tails(result, _mean_field_of(model, result.times[-1])), options.plot)
-    _write(options, result)
-    _show(options, result, lambda: tables.tails(result.times, result.mean_queue_length, result.tail_mean,
-                                                result.mean_queue_length_stderr, result.tail_stderr))
-
-
-def _mean_field_of(model: Any, t_end: float) -> Any:
-    """The curve to draw beside a simulation: the supermarket model's own mean field."""
-    from .mean_field import mean_field
-    from .models.supermarket import Supermarket
-
-    return mean_field(model, np.linspace(0, t_end, 200)) if isinstance(model, Supermarket) and t_end > 0 else None
-
-
-def _ode(options: argparse.Namespace) -> None:
-    from .mean_field import mean_field
-
-    result = mean_field(options.build(options), flags.times(options))
-    if options.plot:
-        from . import plot
-
-        plot.save(plot.curves(result.times, result.tail, "$S_{}$", "fraction of servers with at least $i$ customers"), options.plot)
-    _write(options, result)
-    _show(options, result, lambda: tables.tails(result.times, result.mean_queue_length, result.tail)
-          + f"\ntruncation error {result.truncation_error:.1e}")
-
-
-def _limit(options: argparse.Namespace) -> None:
-    from . import heavy_traffic
-
-    result = heavy_traffic.limit(flags.times(options), options.initial, options.d, above=options.above,
-                                 method="exact" if options.exact else "ode")
-    if options.plot:
-        from . import plot
-
-        plot.save(plot.curves(result.times, result.T, "$T_{}$", r"$T_i = \eta\,(1 - S_i)$"), options.plot)
-    _write(options, result)
-    header = ["time", *(f"T_{i + 1}" for i in range(result.T.shape[1]))]
-    _show(options, result, lambda: tables.table(header, [[t, *row] for t, row in zip(result.times, result.T, strict=True)])
-          + f"\ntruncation error {result.truncation_error:.1e}")
-
-
-def _study(options: argparse.Namespace) -> None:
-    from . import plot
-    from .simulate import Interrupted
-    from .study import make_folder, scaling_study
-
-    start = options.start
-    if start is not None and start not in ("empty", "fixed-point"):
-        start = flags.numbers_in(start)
-    folder = None if options.out_dir is None else make_folder(options.out_dir)
-    try:
-        result = scaling_study(options.d, options.beta, options.alpha, n=options.n, t_end=options.t_end,
-                               num_times=options.num_times, replicas=options.replicas, key=options.seed, start=start,
-                               replacement=not options.no_replacement, out_dir=folder, progress=options.progress)
-    except Interrupted:
-        raise _Kept(f"; the sizes finished are in {folder}" if folder else "") from None
-    if options.plot or folder:
-        plot.save(plot.study(result), options.plot or Path(folder or ".") / "study.png")
-    _write(options, result)
-
-    def text() -> str:
-        rows = [[row["n"], row["eta"], row["arrival_rate"], tables.pm(row["bias"], row["bias_stderr"]), row["bias_finite"],
-                 tables.pm(row["fluctuation"], row["fluctuation_stderr"])] for row in result.rows]
-        table = tables.table(["n", "eta", "lambda", "bias", "finite-eta bias", "fluctuation"], rows)
-        if result.slopes is None:
-            return table
-        bias, spread = result.slopes["bias"], result.slopes["fluctuation"]
-        return (f"{table}\nslope of ln bias in ln n:        {tables.pm(bias['slope'], bias['stderr'])}, finite-eta system "
-                f"{bias['finite_eta']:.4f}, asymptotically {bias['asymptotic']:g}"
-                f"\nslope of ln fluctuation in ln n: {tables.pm(spread['slope'], spread['stderr'])}, "
-                f"predicted {spread['predicted']:g}"
-                + (f"\nstudy.nc, study.csv and study.png are in {folder}" if folder else "\n--out-dir DIR keeps data and figure"))
-
-    _show(options, result, text)
-
-
-def _study_pull(options: argparse.Namespace) -> None:
-    from . import plot
-    from .pull_study import pull_study
-    from .study import make_folder
-
-    folder = None if options.out_dir is None else make_folder(options.out_dir)
-    result = pull_study(flags.pools(options), options.arrival_rate, n=options.n, routers=options.routers, replicas=options.replicas,
-                        key=options.seed, messages=options.messages, warmup=options.warmup, horizon=options.horizon,
-                        progress=options.progress)
-    if folder:
-        result.save(folder / "pull.nc")
-        result.save_csv(folder / "pull.csv")
-    if options.plot or folder:
-        plot.save(plot.pull(result), options.plot or Path(folder or ".") / "pull.png")
-    _write(options, result)
-
-    def text() -> str:
-        names = ("p_wait", "p_block", "messages_per_customer", "mean_response_time")
-        rows = [[n, r, *(tables.pm(getattr(result, name)[i, j], getattr(result, f"{name}_stderr")[i, j]) for name in names)]
-                for i, n in enumerate(result.n) for j, r in enumerate(result.routers)]
-        return tables.table(["n", "routers", "P(wait)", "P(block)", "messages/customer", "response time"], rows)
-
-    _show(options, result, text)
-
-
-def _exact_two_queues(options: argparse.Namespace) -> None:
-    from . import exact
-
-    _no_plot(options)
-    result = exact.two_queues(options.capacity, options.arrival_rate, tuple(options.service_rates))
-    _write(options, result)
-    _show(options, result, lambda: f"blocking       {result.blocking:.12g}\nmean customers {result.mean_customers:.12g}\n"
-          f"P(both empty)  {result.p_empty:.12g}\n" + tables.table(["k", "P(queue 1 empty, queue 2 = k)"],
-                                                                  [[k, p] for k, p in enumerate(result.p_0k) if p > 0]))
-
-
-def _exact(options: argparse.Namespace) -> None:
-    from . import exact
-
-    _no_plot(options)
-    if options.t_end is None:
-        result: Any = exact.stationary(options.build(options))
-        _show(options, result, lambda: f"mean queue length {result.mean_queue_length:.12g}\n" + tables.levels(result.tail))
-    else:
-        result = exact.transient(options.build(options), flags.times(options))
-        _show(options, result, lambda: tables.tails(result.times, result.mean_queue_length, result.tail))
-    _write(options, result)
-
-
-# around them
-
-def _no_plot(options: argparse.Namespace) -> None:
-    if options.plot:
-        raise ValueError(f"--plot has no figure for an exact solution; got {options.plot!r}; use --out or --json")
 
 
 def _set_up(options: argparse.Namespace) -> None:
@@ -294,13 +155,3 @@ def _check_file(path: str) -> None:
     folder_ok = target.parent.is_dir() and os.access(target.parent, os.W_OK)
     if target.is_dir() or not folder_ok or (target.exists() and not os.access(target, os.W_OK)):
         raise ValueError(f"output needs a file in an existing folder that can be written; got {path!r}; choose another path")
-
-
-def _write(options: argparse.Namespace, result: Any) -> None:
-    result.attributes["command"] = options.command
-    if options.out:
-        result.save(options.out)
-
-
-def _show(options: argparse.Namespace, result: Any, text: Callable[[], str]) -> None:
-    print(json.dumps(result.to_json()) if options.json else text())

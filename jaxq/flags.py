@@ -108,6 +108,51 @@ def supermarket(options: argparse.Namespace) -> Any:
     return Supermarket(n, options.d, options.arrival_rate, not options.no_replacement, options.buffer)
 
 
+def graph_flags(parser: Parser) -> None:
+    """Flags of `GraphSupermarket`."""
+    parser.add_argument("--graph", required=True, metavar="ring|torus|complete|regular|erdos-renyi|FILE.npz",
+                        help="a family, or an adjacency matrix from scipy.sparse.save_npz")
+    parser.add_argument("--n", type=integer, help="number of vertices (not for a file)")
+    parser.add_argument("--rows", type=integer, help="of a torus (default: square)")
+    parser.add_argument("--degree", type=number, help="of a regular graph or ring (default 2), or the mean one of erdos-renyi")
+    parser.add_argument("--graph-seed", type=integer, default=0, help="of a random graph (default 0)")
+    parser.add_argument("--d", type=integer, required=True, help="servers a customer compares, its own included")
+    parser.add_argument("--arrival-rate", type=number, required=True, metavar="LAMBDA", help="per vertex")
+    parser.add_argument("--buffer", type=capacity, default=None, help="customers a server holds (default: inf)")
+    parser.add_argument("--replacement", action="store_true", help="draw neighbours with replacement, the own vertex among them")
+
+
+def graph(options: argparse.Namespace) -> Any:
+    """The `GraphSupermarket` of the flags."""
+    from . import graphs
+    from .models.graph import GraphSupermarket
+
+    name, n = options.graph, options.n
+    if name.endswith(".npz"):
+        made = graphs.load(name)
+    elif name not in ("ring", "torus", "complete", "regular", "erdos-renyi"):
+        raise ValueError(f"--graph must be ring, torus, complete, regular, erdos-renyi or a file ending in .npz; got {name!r}")
+    elif n is None:
+        raise ValueError(f"--graph {name} needs --n, the number of vertices; got none")
+    elif name == "torus":
+        rows = math.isqrt(n) if options.rows is None else _check.integer("--rows", options.rows, 3)
+        if rows * (n // rows) != n:
+            raise ValueError(f"a torus needs --n divisible by its rows, square unless --rows is given; got n={n} with {rows} rows")
+        made = graphs.torus(rows, n // rows)
+    elif name == "complete":
+        made = graphs.complete(n)
+    elif options.degree is None and name != "ring":
+        raise ValueError(f"--graph {name} needs --degree; got none")
+    elif name == "erdos-renyi":
+        made = graphs.erdos_renyi(n, options.degree, options.graph_seed)
+    else:
+        degree = 2.0 if options.degree is None else options.degree
+        if degree != int(degree):
+            raise ValueError(f"--degree of a {name} graph must be an integer; got {degree:g}")
+        made = graphs.ring(n, int(degree)) if name == "ring" else graphs.random_regular(n, int(degree), options.graph_seed)
+    return GraphSupermarket(made, options.d, options.arrival_rate, options.replacement, options.buffer)
+
+
 def two_queues_flags(parser: Parser) -> None:
     """Flags of `TwoQueues`."""
     parser.add_argument("--capacity", type=capacity, required=True, help="customers each queue holds, or inf")

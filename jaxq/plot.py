@@ -192,3 +192,27 @@ def bike_sharing(result: Any, *, ax: Any = None) -> Any:
     ax.set(xlabel="bikes per station", ylabel="fraction of problematic stations", yscale="log")
     ax.legend()
     return ax
+
+
+@_styled
+def graph_gap(result: Any, *, ax: Any = None) -> Any:
+    """Mean queue length above the clique's mean field against the mean degree, 95 % errors, with the pair approximation."""
+    for k, kind in enumerate(dict.fromkeys(result.kind.tolist())):
+        mine = result.kind == kind
+        ax.errorbar(result.mean_degree[mine], result.gap[mine], yerr=1.96 * result.gap_stderr[mine], color=COLOURS[k],
+                    marker=MARKERS[k], markersize=4, linewidth=1, capsize=2, label=kind)
+    known = np.isfinite(result.pair_approximation)
+    pairs = dict(zip(result.mean_degree[known].tolist(), result.pair_approximation[known] - result.mean_field, strict=True))
+    if pairs:
+        degrees = sorted(pairs)
+        ax.plot(degrees, [pairs[degree] for degree in degrees], color="black", linestyle=":", marker="x", markersize=4,
+                linewidth=1, label="pair approximation")
+    ax.axhline(result.clique - result.mean_field, color="black", linestyle="--", linewidth=0.8, label="complete graph, same $n$")
+    from matplotlib.ticker import NullLocator
+
+    ax.set(xscale="log", yscale="log", xlabel="mean degree", ylabel="mean queue length above the mean field")
+    asked = sorted(set(result.degree.tolist()))
+    ax.set_xticks(asked, labels=map(str, asked))
+    ax.xaxis.set_minor_locator(NullLocator())
+    ax.legend(title=rf"$n = {result.n}$, $d = {result.d}$, $\lambda = {result.arrival_rate:g}$")
+    return ax

@@ -1,18 +1,25 @@
-"""Queue-length vectors on the complete graph: the hand-written law of one tick, and agreement with the occupancy form."""
+"""Queue-length vectors on graphs: the hand-written law of one tick, exact stationary values, and agreement with the occupancy
+form on the complete graph."""
 
 import itertools
 
 import jax
+import networkx as nx
 import numpy as np
 import pytest
 
 import jaxq
+from jaxq import bits, engine, graphs
+from jaxq.graph_study import vertex_means
+from jaxq.models import graph as graph_model
 from jaxq.testing import check_model
 
 
 def law(model):
-    """The law of one tick of the vector chain: every set (or list) of d servers alike, ties uniform."""
-    n, d, rate = model.n, model.d, model.arrival_rate
+    """The law of one tick of the vector chain: every set (or list) a customer may ask alike, ties uniform."""
+    n, d, graph = model.n, model.d, model.graph
+    rates = np.ones(n) if model.service_rates is None else np.asarray(model.service_rates)
+    total = n * model.arrival_rate + rates.sum()
 
     def transitions(q):
         after = {}
@@ -22,27 +29,62 @@ def law(model):
             target[server] += step
             after[tuple(target.tolist())] = after.get(tuple(target.tolist()), 0.0) + probability
 
-        choices = list(itertools.product(range(n), repeat=d) if model.replacement else itertools.combinations(range(n), d))
-        for servers in choices:
-            shortest = [s for s in servers if q[s] == min(q[s] for s in servers)]
-            for server in shortest:
-                full = model.buffer is not None and q[server] >= model.buffer
-                add(server, 0 if full else 1, rate / (1 + rate) / len(choices) / len(shortest))
+        for own in range(n):
+            others = graph.neighbours_of(own).tolist()
+            asked = list(itertools.product([own, *others], repeat=d - 1) if model.replacement else
+                         itertools.combinations(others, min(d - 1, len(others))))
+            for chosen in asked:
+                servers = [own, *chosen]
+                shortest = [s for s in servers if q[s] == min(q[s] for s in servers)]
+                for server in shortest:
+                    full = model.buffer is not None and q[server] >= model.buffer
+                    add(server, 0 if full else 1, model.arrival_rate / total / len(asked) / len(shortest))
         for server in range(n):
-            add(server, -1 if q[server] > 0 else 0, 1 / (1 + rate) / n)
+            add(server, -1 if q[server] > 0 else 0, rates[server] / total)
         return after
 
     return transitions
 
 
+def states_of(n, top, count=8):
+    rng = np.random.default_rng(2)
+    return [np.zeros(n, int), np.full(n, top), np.arange(n) % (top + 1)] + [rng.integers(0, top + 1, n) for _ in range(count)]
+
+
 @pytest.mark.parametrize(("n", "d", "replacement", "buffer"), [
     (32, 2, False, None), (32, 2, True, None), (9, 3, False, 3), (9, 3, True, 3), (5, 1, False, None), (4, 4, False, None)])
-def test_one_tick_follows_the_hand_written_law(n, d, replacement, buffer):
-    model = jaxq.GraphSupermarket(jaxq.graphs.complete(n), d, 0.7, replacement, buffer)
-    rng, top = np.random.default_rng(2), buffer or 4
-    states = [np.zeros(n, int), np.full(n, top), np.full(n, top - 1), np.arange(n) % (top + 1)]
-    states += [rng.integers(0, top + 1, n) for _ in range(16)]
-    check_model(model, states, law=law(model), view=lengths)
+def test_one_tick_follows_the_hand_written_law_on_the_complete_graph(n, d, replacement, buffer):
+    model = jaxq.GraphSupermarket(graphs.complete(n), d, 0.7, replacement, buffer)
+    check_model(model, states_of(n, buffer or 4, 4), law=law(model), view=lengths, lanes=2**19)
+
+
+def irregular():
+    """A path of three, a star of five leaves, a triangle and an isolated vertex."""
+    return graphs.from_adjacency(nx.disjoint_union_all([nx.path_graph(3), nx.star_graph(5), nx.cycle_graph(3), nx.empty_graph(1)]))
+
+
+GRAPHS = {"ring": lambda: graphs.ring(7), "wide ring": lambda: graphs.ring(9, 4), "irregular": irregular,
+          "edgeless": lambda: graphs.erdos_renyi(4, 0, 1)}
+
+
+@pytest.mark.parametrize(("name", "d", "replacement", "buffer", "unequal"), [
+    ("ring", 2, False, None, False), ("ring", 3, True, None, True), ("wide ring", 3, False, 3, False),
+    ("irregular", 2, False, 2, True), ("irregular", 2, True, None, False), ("irregular", 3, False, None, False),
+    ("irregular", 4, False, None, True), ("irregular", 3, True, 2, False), ("irregular", 1, False, None, True),
+    ("edgeless", 2, False, None, False), ("edgeless", 3, False, 2, False)])
+def test_one_tick_follows_the_hand_written_law_on_graphs(name, d, replacement, buffer, unequal):
+    graph = GRAPHS[name]()
+    rates = np.random.default_rng(5).integers(0, 7, graph.n) / 2 + (np.arange(graph.n) == 1) if unequal else None
+    model = jaxq.GraphSupermarket(graph, d, 0.7, replacement, buffer, service_rates=rates)
+    check_model(model, states_of(graph.n, buffer or 4, 3), law=law(model), view=lengths, lanes=2**18)
+
+
+@pytest.mark.parametrize("size", ["packed", "packed large", "narrow", "wide"])
+def test_every_way_to_draw_follows_the_law(size, monkeypatch):
+    monkeypatch.setattr(graph_model.graph_draw, "word_size", lambda *args: size)
+    for d, replacement in ((2, False), (3, False), (3, True)):
+        model = jaxq.GraphSupermarket(graphs.ring(8, 4), d, 0.7, replacement, service_rates=[1, 2, 0, 1, 1, 3, 1, 0.5])
+        check_model(model, states_of(8, 3, 2), law=law(model), view=lengths, lanes=2**18)
 
 
 def lengths(state):
@@ -50,8 +92,8 @@ def lengths(state):
 
 
 def test_a_wrong_law_fails_the_contract():
-    model = jaxq.GraphSupermarket(jaxq.graphs.complete(8), 2, 0.7)
-    other = jaxq.GraphSupermarket(jaxq.graphs.complete(8), 2, 0.7, replacement=True)
+    model = jaxq.GraphSupermarket(graphs.complete(8), 2, 0.7)
+    other = jaxq.GraphSupermarket(graphs.complete(8), 2, 0.7, replacement=True)
     with pytest.raises(AssertionError, match="does not follow the law"):
         check_model(model, [np.arange(8)], law=law(other), view=lengths)
     with pytest.raises(ValueError, match=r"check_model needs law=\.\.\. for GraphSupermarket"):
@@ -65,7 +107,7 @@ def test_vectors_and_occupancy_agree_in_law(d, replacement):
     start = np.array([0.9, 0.5, 0.2])
     ts = [0.5, 2.0, 8.0]
     one = jaxq.simulate(jaxq.Supermarket(30, d, 0.8, replacement), ts, 1, replicas=4000, initial=start)
-    two = jaxq.simulate(jaxq.GraphSupermarket(jaxq.graphs.complete(30), d, 0.8, replacement), ts, 2, replicas=4000,
+    two = jaxq.simulate(jaxq.GraphSupermarket(graphs.complete(30), d, 0.8, replacement), ts, 2, replicas=4000,
                         initial=start)
     for field in ("tail", "mean_queue_length"):
         a, b = getattr(one, field if "mean" in field else "tail_mean"), getattr(two, field if "mean" in field else "tail_mean")
@@ -77,16 +119,20 @@ def test_vectors_and_occupancy_agree_in_law(d, replacement):
 
 def test_ties_are_uniform_over_servers():
     """All servers empty: each gets the first customer equally often, also among distinct choices."""
-    model = jaxq.GraphSupermarket(jaxq.graphs.complete(6), 3, 1.0)
+    model = jaxq.GraphSupermarket(graphs.complete(6), 3, 1.0)
     found = check_model(model, [np.zeros(6, int)], law=law(model), view=lengths, lanes=2**21)
     assert found.least_p > 1e-6
 
 
 @pytest.mark.parametrize(("make", "message"), [
     (lambda: jaxq.GraphSupermarket(7, 2, 0.5), "graph must come from jaxq.graphs"),
-    (lambda: jaxq.GraphSupermarket(jaxq.graphs.complete(3), 4, 0.5), "d must be at most n"),
-    (lambda: jaxq.GraphSupermarket(jaxq.graphs.complete(3), 2, -0.5), "arrival_rate must be a finite number above 0"),
-    (lambda: jaxq.graphs.complete(0), "n must be an integer at least 1")])
+    (lambda: jaxq.GraphSupermarket(graphs.complete(3), 4, 0.5), "d must be at most n"),
+    (lambda: jaxq.GraphSupermarket(graphs.complete(3), 2, -0.5), "arrival_rate must be a finite number above 0"),
+    (lambda: jaxq.GraphSupermarket(graphs.ring(3), 0, 0.5), "d must be an integer at least 1"),
+    (lambda: jaxq.GraphSupermarket(graphs.ring(3), 2, 0.5, service_rates=[1, 2]), r"service_rates must be n = 3 .*shape \(2,\)"),
+    (lambda: jaxq.GraphSupermarket(graphs.ring(3), 2, 0.5, service_rates=[1, -2, 1]), "service_rates must be n = 3 finite rates"),
+    (lambda: jaxq.GraphSupermarket(graphs.ring(3), 2, 0.5, service_rates=[0, 0, 0]), "not all 0"),
+    (lambda: jaxq.mean_field(jaxq.GraphSupermarket(graphs.ring(9), 2, 0.5), [1.0]), "occupancy is not closed.*pair approximation")])
 def test_bad_parameters_are_refused(make, message):
     with pytest.raises(ValueError, match=message):
         make()
@@ -96,14 +142,122 @@ def test_bad_parameters_are_refused(make, message):
     ([1, 2], r"must be n = 3 queue lengths.*shape \(2,\)"), ([1, -1, 0], "queue lengths"), ([0.1, 0.5], "fractions 1 >= S_1"),
     ([9, 0, 0], "at most buffer = 4")])
 def test_impossible_starts_are_refused(initial, message):
-    model = jaxq.GraphSupermarket(jaxq.graphs.complete(3), 2, 0.5, buffer=4)
+    model = jaxq.GraphSupermarket(graphs.complete(3), 2, 0.5, buffer=4)
     with pytest.raises(ValueError, match=message):
         jaxq.simulate(model, [1.0], 0, replicas=1, initial=initial)
 
 
 def test_customers_are_conserved_server_by_server():
-    model = jaxq.GraphSupermarket(jaxq.graphs.complete(12), 2, 0.9, buffer=3)
+    model = jaxq.GraphSupermarket(graphs.complete(12), 2, 0.9, buffer=3)
     result = jaxq.simulate(model, [50.0], 3, replicas=20, devices=jax.devices()[:1])
     lost = result.counters["lost"]
     assert result.arrivals - lost - result.departures == round(result.mean_queue_length[-1] * 12 * 20)
     assert lost > 0
+
+
+def test_alias_tables_share_out_the_words_of_services():
+    """Alias tables give vertex v its share of the words of services, to within one unit of 2**-32 a column."""
+    rates = np.random.default_rng(0).gamma(0.3, size=1000)
+    rates[:5] = 0
+    own, alias = graph_model._alias(rates, 2**31)
+    kept = own.astype(np.int64) - 2**31 + (own == 2**32 - 1)
+    share = kept + np.bincount(alias, 2**31 - kept, minlength=1000)
+    assert np.max(np.abs(share / 2**31 - rates * 1000 / rates.sum())) < 1e-6
+    assert not share[:5].any()
+
+
+def test_fractions_go_to_random_vertices_each_replica_its_own():
+    model = jaxq.GraphSupermarket(graphs.ring(500), 2, 0.5)
+    keys = bits.fold_in(bits.key_words(1), np.arange(3, dtype=np.uint32))
+    _, (q, highest, *_) = model.init([0.5, 0.2], keys)
+    assert ((q >= 1).sum(axis=0) == 250).all()
+    assert ((q >= 2).sum(axis=0) == 100).all()
+    assert (highest == 2).all()
+    assert (np.abs((q[:250] >= 1).sum(axis=0) - 125) < 5 * 5.6).all()  # standard deviation sqrt(500)/4
+    assert not np.array_equal(q[:, 0], q[:, 1])
+    _, (alone, *_) = model.init([0.5, 0.2], tuple(key[1:2] for key in keys))
+    np.testing.assert_array_equal(alone[:, 0], q[:, 1])
+
+
+SYSTEMS = {"ring": lambda: jaxq.GraphSupermarket(graphs.ring(50, 4), 2, 0.9),
+           "irregular": lambda: jaxq.GraphSupermarket(irregular(), 3, 0.6, service_rates=np.arange(1.0, 14.0)),
+           "large": lambda: jaxq.GraphSupermarket(graphs.ring(2**16 + 1), 2, 0.9)}
+
+
+@pytest.mark.parametrize("name", SYSTEMS)
+def test_replicas_blocks_chunks_and_devices_do_not_matter(name):
+    model = SYSTEMS[name]()
+
+    def final(replicas=5, calls=1, **options):
+        run = engine.Engine(model, np.array([0.8, 0.3]), bits.key_words(9), replicas, **options)
+        for _ in range(calls):
+            run.advance(np.full((1, replicas), 280 // calls))
+        return np.asarray(run.state[0])[:, :min(replicas, 5)]
+
+    wanted = final()
+    np.testing.assert_array_equal(final(replicas=1), wanted[:, :1])
+    np.testing.assert_array_equal(final(replicas=7, block=2), wanted)
+    np.testing.assert_array_equal(final(chunk=7, calls=4), wanted)
+    np.testing.assert_array_equal(final(devices=jax.devices()[:1]), wanted)
+
+
+def test_lanes_widen_when_queues_grow():
+    """At twice the capacity queues pass 127 customers: int8 lanes give way, and no customer is lost."""
+    model = jaxq.GraphSupermarket(graphs.ring(3), 2, 4.0)
+    assert model.lane == "int8"
+    result = jaxq.simulate(model, [60.0], 3, replicas=4)
+    assert result.mean_queue_length[-1] > 150
+    assert result.arrivals - result.departures == round(result.mean_queue_length[-1] * 3 * 4)
+    np.testing.assert_array_equal(result.tail_mean[-1, :8], 1.0)
+
+
+def exact_case(case, **run):
+    n = len(case["neighbours"])
+    adjacency = np.zeros((n, n), int)
+    for vertex, others in enumerate(case["neighbours"]):
+        adjacency[vertex, others] = 1
+    model = jaxq.GraphSupermarket(graphs.from_adjacency(adjacency), case["d"], case["arrival_rate"], buffer=case["buffer"])
+    found = vertex_means(model, 5, replicas=8192, warmup=80.0, **run)
+    tail = np.array(case["tail"])
+    mean, error = found.tail[: tail.size], found.tail_stderr[: tail.size]
+    assert np.all(np.abs(mean - tail) < 5 * error)
+    assert np.all(np.abs(found.mean_queue_length - case["per_vertex_mean"]) < 5 * found.mean_queue_length_stderr)
+    return error / tail, found.mean_queue_length_stderr / found.mean_queue_length
+
+
+@pytest.mark.parametrize("case", [0, 1])
+def test_exact_stationary_values(case, reference):
+    """Tail and per-vertex means of small graphs within 5 standard errors (p about 6e-7 each)."""
+    error, vertex_error = exact_case(reference("graph")[case], horizon=600.0, samples=60)
+    assert np.all(error[:3] < 5e-3)
+    assert np.all(vertex_error < 2e-3)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", [0, 1])
+def test_exact_stationary_values_to_three_digits(case, reference):
+    exact = reference("graph")[case]
+    error, vertex_error = exact_case(exact, horizon=22_000.0, samples=1800)
+    assert np.all(error < np.where(np.array(exact["tail"]) >= 0.02, 1e-3, 1e-2))
+    assert np.all(vertex_error < 1e-3)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("make", "rate", "value", "value_error", "warmup", "horizon"), [
+    (lambda: graphs.ring(100), 0.7, 1.25545, 1.1e-4, 100.0, 1500.0),
+    (lambda: graphs.torus(10), 0.9, 2.58505, 3.0e-4, 500.0, 2500.0)])
+def test_values_measured_by_an_independent_program(make, rate, value, value_error, warmup, horizon):
+    found = vertex_means(jaxq.GraphSupermarket(make(), 2, rate), 7, replicas=2048, warmup=warmup, horizon=horizon, samples=150)
+    means, errors = found.tail, found.tail_stderr
+    error = np.hypot(value_error, np.sum(errors))  # levels rise and fall together: their errors add at most
+    assert abs(means.sum() - value) < 5 * error
+    assert np.sum(errors) < 2e-3
+    assert abs(means[0] - rate) < 5 * errors[0]  # every customer is served once
+
+
+def test_real_networks_run():
+    for make in (nx.karate_club_graph, nx.les_miserables_graph):
+        graph = graphs.from_adjacency(make())
+        result = jaxq.simulate(jaxq.GraphSupermarket(graph, 3, 0.5), [2.0], 1, replicas=4)
+        assert 0 < result.mean_queue_length[-1] < 2
+        assert result.model["graph"].startswith(f"Graph(n={graph.n}")

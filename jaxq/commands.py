@@ -1,0 +1,208 @@
+"""What each command of the command line does: flags to parameters, one public function, then table, JSON, files and figure."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from . import flags, tables
+
+
+class Kept(KeyboardInterrupt):
+    """An interrupt after which something was written; the text says what."""
+
+
+def simulate(options: argparse.Namespace) -> None:
+    """`jaxq simulate MODEL`."""
+    from .simulate import Interrupted
+    from .simulate import simulate as run
+
+    model = options.build(options)
+    try:
+        result = run(model, flags.times(options), options.seed, replicas=options.replicas, save=options.save,
+                     progress=options.progress)
+    except Interrupted as error:
+        if error.partial is not None and options.out:
+            error.partial.save(options.out)
+            raise Kept(f"; the {error.partial.times.size} times reached are in {options.out}") from None
+        raise
+    if options.plot:
+        from . import plot
+
+        plot.save(plot.tails(result, _mean_field_of(model, result.times[-1])), options.plot)
+    _write(options, result)
+    _show(options, result, lambda: tables.tails(result.times, result.mean_queue_length, result.tail_mean,
+                                                result.mean_queue_length_stderr, result.tail_stderr))
+
+
+def _mean_field_of(model: Any, t_end: float) -> Any:
+    """The curve to draw beside a simulation: the supermarket model's own mean field."""
+    from .mean_field import mean_field
+    from .models.supermarket import Supermarket
+
+    return mean_field(model, np.linspace(0, t_end, 200)) if isinstance(model, Supermarket) and t_end > 0 else None
+
+
+def ode(options: argparse.Namespace) -> None:
+    """`jaxq ode MODEL`."""
+    from .mean_field import mean_field
+
+    result = mean_field(options.build(options), flags.times(options))
+    if options.plot:
+        from . import plot
+
+        plot.save(plot.curves(result.times, result.tail, "$S_{}$", "fraction of servers with at least $i$ customers"), options.plot)
+    _write(options, result)
+    _show(options, result, lambda: tables.tails(result.times, result.mean_queue_length, result.tail)
+          + f"\ntruncation error {result.truncation_error:.1e}")
+
+
+def limit(options: argparse.Namespace) -> None:
+    """`jaxq limit`."""
+    from . import heavy_traffic
+
+    result = heavy_traffic.limit(flags.times(options), options.initial, options.d, above=options.above,
+                                 method="exact" if options.exact else "ode")
+    if options.plot:
+        from . import plot
+
+        plot.save(plot.curves(result.times, result.T, "$T_{}$", r"$T_i = \eta\,(1 - S_i)$"), options.plot)
+    _write(options, result)
+    header = ["time", *(f"T_{i + 1}" for i in range(result.T.shape[1]))]
+    _show(options, result, lambda: tables.table(header, [[t, *row] for t, row in zip(result.times, result.T, strict=True)])
+          + f"\ntruncation error {result.truncation_error:.1e}")
+
+
+def study(options: argparse.Namespace) -> None:
+    """`jaxq study supermarket`."""
+    from . import plot
+    from .simulate import Interrupted
+    from .study import make_folder, scaling_study
+
+    start = options.start
+    if start is not None and start not in ("empty", "fixed-point"):
+        start = flags.numbers_in(start)
+    folder = None if options.out_dir is None else make_folder(options.out_dir)
+    try:
+        result = scaling_study(options.d, options.beta, options.alpha, n=options.n, t_end=options.t_end,
+                               num_times=options.num_times, replicas=options.replicas, key=options.seed, start=start,
+                               replacement=not options.no_replacement, out_dir=folder, progress=options.progress)
+    except Interrupted:
+        raise Kept(f"; the sizes finished are in {folder}" if folder else "") from None
+    if options.plot or folder:
+        plot.save(plot.study(result), options.plot or Path(folder or ".") / "study.png")
+    _write(options, result)
+
+    def text() -> str:
+        rows = [[row["n"], row["eta"], row["arrival_rate"], tables.pm(row["bias"], row["bias_stderr"]), row["bias_finite"],
+                 tables.pm(row["fluctuation"], row["fluctuation_stderr"])] for row in result.rows]
+        table = tables.table(["n", "eta", "lambda", "bias", "finite-eta bias", "fluctuation"], rows)
+        if result.slopes is None:
+            return table
+        bias, spread = result.slopes["bias"], result.slopes["fluctuation"]
+        return (f"{table}\nslope of ln bias in ln n:        {tables.pm(bias['slope'], bias['stderr'])}, finite-eta system "
+                f"{bias['finite_eta']:.4f}, asymptotically {bias['asymptotic']:g}"
+                f"\nslope of ln fluctuation in ln n: {tables.pm(spread['slope'], spread['stderr'])}, "
+                f"predicted {spread['predicted']:g}"
+                + (f"\nstudy.nc, study.csv and study.png are in {folder}" if folder else "\n--out-dir DIR keeps data and figure"))
+
+    _show(options, result, text)
+
+
+def study_pull(options: argparse.Namespace) -> None:
+    """`jaxq study pull`."""
+    from . import plot
+    from .pull_study import pull_study
+    from .study import make_folder
+
+    folder = None if options.out_dir is None else make_folder(options.out_dir)
+    result = pull_study(flags.pools(options), options.arrival_rate, n=options.n, routers=options.routers, replicas=options.replicas,
+                        key=options.seed, messages=options.messages, warmup=options.warmup, horizon=options.horizon,
+                        progress=options.progress)
+    if folder:
+        result.save(folder / "pull.nc")
+        result.save_csv(folder / "pull.csv")
+    if options.plot or folder:
+        plot.save(plot.pull(result), options.plot or Path(folder or ".") / "pull.png")
+    _write(options, result)
+
+    def text() -> str:
+        names = ("p_wait", "p_block", "messages_per_customer", "mean_response_time")
+        rows = [[n, r, *(tables.pm(getattr(result, name)[i, j], getattr(result, f"{name}_stderr")[i, j]) for name in names)]
+                for i, n in enumerate(result.n) for j, r in enumerate(result.routers)]
+        return tables.table(["n", "routers", "P(wait)", "P(block)", "messages/customer", "response time"], rows)
+
+    _show(options, result, text)
+
+
+def study_graph(options: argparse.Namespace) -> None:
+    """`jaxq study graph`."""
+    from . import plot
+    from .graph_study import graph_study
+    from .study import make_folder
+
+    folder = None if options.out_dir is None else make_folder(options.out_dir)
+    result = graph_study(options.kinds, options.degrees, options.n, options.d, options.arrival_rate, options.replicas, options.seed,
+                         graph_seed=options.graph_seed, warmup=options.warmup, horizon=options.horizon,
+                         replacement=options.replacement)
+    if folder:
+        result.save(folder / "graph.nc")
+        result.save_csv(folder / "graph.csv")
+    if options.plot or folder:
+        plot.save(plot.graph_gap(result), options.plot or Path(folder or ".") / "graph.png")
+    _write(options, result)
+
+    def text() -> str:
+        rows = [[row["kind"], row["mean_degree"], tables.pm(row["mean_queue_length"], row["mean_queue_length_stderr"]),
+                 tables.pm(row["gap"], row["gap_stderr"]), row["pair_approximation"]] for row in result.rows]
+        return (tables.table(["graph", "degree", "Q", "gap", "pair approximation"], rows)
+                + f"\ncomplete graph, n = {result.n}: {tables.pm(result.clique, result.clique_stderr)}; mean field "
+                  f"{result.mean_field:.6g}")
+
+    _show(options, result, text)
+
+
+def exact_two_queues(options: argparse.Namespace) -> None:
+    """`jaxq exact two-queues`."""
+    from .exact import two_queues
+
+    _no_plot(options)
+    result = two_queues(options.capacity, options.arrival_rate, tuple(options.service_rates))
+    _write(options, result)
+    _show(options, result, lambda: f"blocking       {result.blocking:.12g}\nmean customers {result.mean_customers:.12g}\n"
+          f"P(both empty)  {result.p_empty:.12g}\n" + tables.table(["k", "P(queue 1 empty, queue 2 = k)"],
+                                                                  [[k, p] for k, p in enumerate(result.p_0k) if p > 0]))
+
+
+def exact(options: argparse.Namespace) -> None:
+    """`jaxq exact supermarket` and `jaxq exact pull`."""
+    from .exact import stationary, transient
+
+    _no_plot(options)
+    if options.t_end is None:
+        result: Any = stationary(options.build(options))
+        _show(options, result, lambda: f"mean queue length {result.mean_queue_length:.12g}\n" + tables.levels(result.tail))
+    else:
+        result = transient(options.build(options), flags.times(options))
+        _show(options, result, lambda: tables.tails(result.times, result.mean_queue_length, result.tail))
+    _write(options, result)
+
+
+def _no_plot(options: argparse.Namespace) -> None:
+    if options.plot:
+        raise ValueError(f"--plot has no figure for an exact solution; got {options.plot!r}; use --out or --json")
+
+
+def _write(options: argparse.Namespace, result: Any) -> None:
+    result.attributes["command"] = options.command
+    if options.out:
+        result.save(options.out)
+
+
+def _show(options: argparse.Namespace, result: Any, text: Callable[[], str]) -> None:
+    print(json.dumps(result.to_json()) if options.json else text())

@@ -34,7 +34,7 @@ class Engine:
     Args:
       model: the model, and `initial` what its `init` takes.
       key: two uint32 words (`bits.key_words`).
-      replicas: their number R; replica ids are first, first + 1, ...
+      replicas: their number R; replica r has id r.
       devices: JAX devices to shard the replicas over (default: all local ones).
       block, chunk: replicas advanced together, ticks drawn together; choices of speed that never change a result.
 
@@ -56,7 +56,6 @@ class Engine:
         self.chunk, self.segments = _check.integer("chunk", chunk, 1, 2**12), segments
         self.lanes = self.block * blocks * len(devices)
         self._mesh = jax.make_mesh((len(devices),), ("replica",), devices=devices)
-        self._sharding = NamedSharding(self._mesh, PartitionSpec("replica"))
         self.keys = bits.fold_in(key, np.arange(self.lanes, dtype=np.uint32))
         self._keys = tuple(self._put(part) for part in self.keys)
         self.clock = model.clock() if clock is None else clock

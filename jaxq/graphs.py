@@ -163,7 +163,7 @@ def from_adjacency(adjacency: Any, name: str = "adjacency") -> Graph:
         matrix = scipy.sparse.coo_array((np.ones(len(ends), np.int8), tuple(ends.T)), (len(nodes), len(nodes)))
         name = name if name != "adjacency" else adjacency.name or "networkx graph"
     elif scipy.sparse.issparse(adjacency):
-        matrix = scipy.sparse.coo_array(adjacency)
+        matrix = adjacency
     else:
         try:
             dense = np.asarray(adjacency)
@@ -173,10 +173,10 @@ def from_adjacency(adjacency: Any, name: str = "adjacency") -> Graph:
             raise ValueError("an adjacency must be a scipy.sparse matrix, a two-dimensional NumPy array or a networkx graph; "
                              f"got {type(adjacency).__name__}")
         matrix = scipy.sparse.coo_array(dense)
-    rows, columns = matrix.shape
-    if rows != columns or rows == 0:
+    if len(matrix.shape) != 2 or matrix.shape[0] != matrix.shape[1] or matrix.shape[0] == 0:
         raise ValueError(f"an adjacency must be square with at least one vertex; got shape {matrix.shape}")
-    lists: Any = scipy.sparse.csr_array(matrix)
+    lists: Any = scipy.sparse.csr_array(matrix, copy=True)
+    lists.sum_duplicates()
     lists.eliminate_zeros()
     if not np.all(lists.data == 1):
         wrong = lists.data[np.argmax(lists.data != 1)]

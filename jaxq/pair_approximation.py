@@ -110,11 +110,11 @@ def _first_moves(y: jax.Array, parameters: Any) -> jax.Array:
     return jnp.pad(up, ((1, 0), (0, 0)))[:-1] - up + jnp.pad(down, ((0, 1), (0, 0)))[1:] - down
 
 
-def _path(size: int, parameters: Any, times: np.ndarray) -> np.ndarray:
+def _path(size: int, parameters: Any, times: np.ndarray, method: str = "odeint") -> np.ndarray:
     empty = np.zeros(size * size)
     empty[0] = 1.0
-    step = ode.SPACING["odeint"] / (4 * (1 + 2 * parameters[1]))  # rates of leaving a pair: at most 4 lambda up and 2 down
-    return ode.solve(_drift, empty, times, parameters, step=step, check=_wrong)
+    step = ode.SPACING[method] / (4 * (1 + 2 * parameters[1]))  # rates of leaving a pair: at most 4 lambda up and 2 down
+    return ode.solve(_drift, empty, times, parameters, step=step, check=_wrong, method=method)
 
 
 def _wrong(y: np.ndarray) -> str | None:
@@ -124,7 +124,7 @@ def _wrong(y: np.ndarray) -> str | None:
 
 def _fixed_point(size: int, parameters: Any) -> np.ndarray:
     """Newton's method from where the flow is after some time, the total held at 1."""
-    y = _path(size, parameters, np.array([50.0]))[0]
+    y = _path(size, parameters, np.array([50.0]), "rk4")[0]
     with jax.enable_x64(True):
         for _ in range(30):
             step, residual = map(np.asarray, _newton(jnp.asarray(y), jax.tree.map(np.float64, parameters)))

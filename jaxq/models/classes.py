@@ -16,12 +16,13 @@ w(y) = P(all d sampled servers lie in a given fraction y) it joins pool j at len
 a polynomial, for the quotient of w is one: a sum of products, which the rates use and which has no 0/0.
 
 Sources: Vvedenskaya, Dobrushin and Karpelevich 1996 for like servers; Mukhopadhyay and Mazumdar 2016,
-doi:10.1109/TCNS.2015.2428331, for pools; stability: Foss and Chernova 1998, doi:10.1023/A:1019175812444.
+doi:10.1109/TCNS.2015.2428331, for pools; when the queues are stable: Bramson 2011, arXiv:1010.1749.
 """
 
 from __future__ import annotations
 
 import functools
+import itertools
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any, Self
@@ -104,7 +105,7 @@ class SupermarketClasses(PopulationModel, leaves=("n", "pools", "arrival_rate"))
     def split(self, counts: Any) -> list[Any]:
         """The tails (levels, ...) of every pool from counts or densities (states, ...)."""
         ends = np.cumsum((0, *self.depths)).tolist()
-        return [counts[first:last] for first, last in zip(ends[:-1], ends[1:], strict=True)]
+        return [counts[first:last] for first, last in itertools.pairwise(ends)]
 
     # the exact chain
 
@@ -141,7 +142,7 @@ class SupermarketClasses(PopulationModel, leaves=("n", "pools", "arrival_rate"))
                 raise ValueError(f"initial given as counts must be {sum(model.depths)} integers, the tail counts of one pool after "
                                  f"the other; got {len(initial)}; for shorter tails give one list for each pool")
             initial = model.split(initial)
-        tails = pull_start.tails(initial, self.servers, self.buffers)
+        tails = pull_start.tails(initial, self.servers.tolist(), self.buffers)
         while any(tail.size > depth for tail, depth in zip(tails, model.depths, strict=True)):
             model = model.at_levels(2 * model.levels)
         counts = np.concatenate([np.pad(tail, (0, depth - tail.size)) for tail, depth in zip(tails, model.depths, strict=True)])
@@ -202,8 +203,9 @@ class SupermarketClasses(PopulationModel, leaves=("n", "pools", "arrival_rate"))
         return state[0][: sum(self.depths)]
 
     def state_of(self, counts: np.ndarray) -> Any:
-        rows, replicas = counts.shape
-        return np.concatenate([counts, np.zeros((len(self.buffers), replicas), int)]).astype(np.int32), np.zeros(replicas, np.int32)
+        replicas = counts.shape[1]
+        beyond = np.zeros((len(self.buffers), replicas), np.int32)
+        return np.concatenate([counts.astype(np.int32), beyond]), np.zeros(replicas, np.int32)
 
     def tail(self, counts: Any) -> Any:
         pool, level = self._rows
@@ -273,7 +275,8 @@ class SupermarketClasses(PopulationModel, leaves=("n", "pools", "arrival_rate"))
         profile = [load if load < 1 else 0.5]
         while len(profile) < max(self.depths):
             profile.append(profile[0] * profile[-1] ** self.d)
-        return np.concatenate([fraction * np.array(profile[:depth]) for fraction, depth in zip(fractions, self.depths, strict=True)])
+        return np.concatenate([fraction * np.array(profile[:depth])
+                               for fraction, depth in zip(fractions, self.depths, strict=True)])
 
     def empty(self) -> np.ndarray:
         return np.zeros(sum(self.depths))

@@ -7,6 +7,8 @@ from . import heavy_traffic as heavy_traffic
 from . import plot as plot
 from . import testing as testing
 from .ensemble import load as load
+from .graph_study import graph_study as graph_study
+from .graph_study import vertex_means as vertex_means
 from .mean_field import fixed_point as fixed_point
 from .mean_field import mean_field as mean_field
 from .models.graph import GraphSupermarket as GraphSupermarket
@@ -14,6 +16,8 @@ from .models.pools import Pool as Pool
 from .models.pull import Pull as Pull
 from .models.supermarket import Supermarket as Supermarket
 from .models.two_queues import TwoQueues as TwoQueues
+from .pair_approximation import pair_approximation as pair_approximation
+from .pull_study import pull_study as pull_study
 from .simulate import simulate as simulate
 from .study import scaling_study as scaling_study
 

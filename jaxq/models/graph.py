@@ -62,7 +62,7 @@ class GraphSupermarket(Model, leaves=("graph", "arrival_rate", "service_rates"))
     exchangeable, in the order 0, 1, ...).
 
     Observed are tails, the number of vertices with at least i customers; the queue lengths themselves are the first leaf
-    of the engine's state, (n, replicas), and `jaxq.graph_study.vertex_means` averages them.
+    of the engine's state, (n, replicas), and `jaxq.vertex_means` averages them.
 
     Raises ValueError for parameters outside these ranges. Source: arXiv:1712.07607.
     """

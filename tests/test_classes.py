@@ -25,7 +25,6 @@ CASES = {
     "three, mixed": SupermarketClasses(40, MIXED, 3, 0.8),
     "three distinct, buffers": SupermarketClasses(24, FULL, 3, 1.4, False),
     "eight, three pools": SupermarketClasses(20, [Pool(0.1, 3.0), Pool(0.5, 0.4, 2), Pool(0.4, 1.0)], 8, 0.6),
-    "all distinct": SupermarketClasses(4, FULL, 4, 0.9, False),
     "wide": SupermarketClasses(4_000_000, MIXED, 2, 0.7, False),
 }
 
@@ -130,7 +129,8 @@ def test_one_pool_of_rate_one_is_the_supermarket_model(buffer, replacement):
                 np.testing.assert_allclose(ours(x, inverse_n), theirs(x, inverse_n), rtol=1e-12, atol=1e-15)
     if buffer is None:
         np.testing.assert_allclose(model.guess(), plain.guess(), rtol=1e-12)
-    np.testing.assert_allclose(jaxq.fixed_point(model).tail[:5], jaxq.fixed_point(plain).tail[:5], rtol=1e-9, atol=1e-15)
+    if replacement:  # the mean field is the same
+        np.testing.assert_allclose(jaxq.fixed_point(model).tail[:5], jaxq.fixed_point(plain).tail[:5], rtol=1e-9, atol=1e-15)
 
 
 def test_like_pools_are_one_pool():
@@ -199,13 +199,14 @@ def test_rates_have_derivatives_everywhere(replacement):
 
 # the same integers
 
-def test_the_same_integers_for_any_replicas_blocks_chunks_and_levels():
+def test_the_same_integers_for_any_replicas_blocks_chunks_and_x64():
     ts = [1.0, 4.0, 9.0]
     model = SupermarketClasses(12, MIXED, 2, 1.0)
     whole = jaxq.simulate(model, ts, 7, replicas=100, save="paths").paths
     assert whole.max() > 0
     for replicas, more in ((1, {}), (7, {"chunk": 5, "block": 2})):
-        part = jaxq.simulate(model, ts, 7, replicas=replicas, save="paths", **more).paths
+        with jax.enable_x64(replicas == 1):
+            part = jaxq.simulate(model, ts, 7, replicas=replicas, save="paths", **more).paths
         np.testing.assert_array_equal(*fit(part, whole[:, :, :replicas]))
 
 
@@ -278,7 +279,7 @@ def test_samples_are_uniform_sets(replacement):
     first, second, _ = map(np.asarray, model.draw(model.tables(model.clock()), tuple(map(jnp.asarray, words))))
     taken = first >= 0
     seen = Counter(tuple(sorted(pair)) for pair in zip(first[taken].tolist(), second[taken].tolist(), strict=True))
-    expected = {(a, b): (1 if a == b else 2) / 16 if replacement else 1 / 6 for a in range(4) for b in range(a + replacement * 0, 4)
+    expected = {(a, b): (1 if a == b else 2) / 16 if replacement else 1 / 6 for a in range(4) for b in range(a, 4)
                 if replacement or a != b}
     assert set(seen) == set(expected)
     for pair, p in expected.items():
@@ -286,7 +287,7 @@ def test_samples_are_uniform_sets(replacement):
 
 
 def test_a_clock_with_room_gives_null_ticks_that_change_nothing():
-    model, lanes = CASES["three distinct, buffers"], 100_000
+    model, lanes = CASES["three distinct, buffers"], 20_000
     tables = model.tables(2 * model.clock())
     words = tuple(jnp.asarray(w) for w in np.random.default_rng(0).integers(0, 2**32, (model.words, lanes), dtype=np.uint32))
     drawn = model.draw(tables, words)

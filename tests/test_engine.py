@@ -25,6 +25,8 @@ SYSTEMS = {
     "graph": jaxq.GraphSupermarket(jaxq.graphs.complete(20), 3, 0.8),
 }
 
+OFTEN_ENOUGH = ("buffer", "narrow distinct", "wide one choice", "one server")  # their invariance is a slow test
+
 
 def final_counts(model, *, replicas=5, ticks=700, calls=1, start=0, seed=2**33 + 5, initial=None, **options):
     run = engine.Engine(model, initial, bits.key_words(seed), replicas, **options)
@@ -58,7 +60,7 @@ def test_the_last_tick_number_is_guarded():
         final_counts(SYSTEMS["packed"], ticks=60, start=2**52 - 50)
 
 
-@pytest.mark.parametrize("name", SYSTEMS)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] if name in OFTEN_ENOUGH else []) for name in SYSTEMS])
 def test_replicas_blocks_chunks_calls_and_devices_do_not_matter(name):
     model = SYSTEMS[name]
     wanted = final_counts(model)

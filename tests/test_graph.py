@@ -201,6 +201,7 @@ def test_replicas_blocks_chunks_and_devices_do_not_matter(name):
     np.testing.assert_array_equal(final(devices=jax.devices()[:1]), wanted)
 
 
+@pytest.mark.slow
 def test_lanes_widen_when_queues_grow():
     """At twice the capacity queues pass 127 customers: int8 lanes give way, and no customer is lost."""
     model = jaxq.GraphSupermarket(graphs.ring(3), 2, 4.0)

@@ -10,6 +10,7 @@ from jaxq import graphs
 from jaxq.graph_study import graph_study, vertex_means
 
 
+@pytest.mark.slow
 def test_the_gap_falls_with_the_degree_and_meets_the_pair_approximation(tmp_path):
     study = graph_study(["ring", "regular", "erdos-renyi"], [2, 8], 100, 2, 0.7, 48, 3, warmup=60.0, horizon=250.0)
     assert study.kind.tolist() == ["ring", "ring", "regular", "regular", "erdos-renyi", "erdos-renyi"]

@@ -199,6 +199,7 @@ def test_pull_has_its_closed_equilibrium_and_stops_where_messages_run_out():
     assert not fixed.tail[1:].any()
     path = mean_field(model, [1.0, 60.0])
     np.testing.assert_allclose(path.tail[-1, 0], nu.sum(), rtol=1e-6)
+    uneven = Pull(1000, [Pool(1.0)], 2, 0.8)
+    few = np.where(uneven.empty() > 0, 0.01, 0.0)  # at one router, drained before any server is done
     with pytest.raises(ValueError, match="a router runs out of messages"):
-        uneven = Pull(1000, [Pool(1.0)], 2, 0.8)
-        mean_field(uneven, [1.0], initial=np.where(uneven.empty() > 0, 0.01, 0.0))  # drained before any server is done
+        mean_field(uneven, [1.0], initial=few)

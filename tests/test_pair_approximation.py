@@ -16,6 +16,7 @@ def test_values_of_an_independent_program(k, rate, value):
     assert found.edge < 1e-12
 
 
+@pytest.mark.slow
 def test_one_neighbour_is_the_exact_chain_of_two_queues():
     """At k = 1 a pair is the whole system: join the shorter of two queues, arrivals 2 lambda, exact at any lambda."""
     buffer = 12
@@ -41,6 +42,7 @@ def test_many_neighbours_tend_to_the_mean_field_of_the_clique():
     assert abs(gaps[1] / gaps[2] - 2) < 0.1  # of order 1/k
 
 
+@pytest.mark.slow
 def test_the_path_starts_empty_and_ends_at_the_fixed_point():
     path, end = pair_approximation(3, 0.6, [1e-3, 1.0, 200.0]), pair_approximation(3, 0.6)
     assert abs(path.tail[0, 0] - 0.6e-3) < 1e-6  # lambda t, less what left
@@ -62,6 +64,7 @@ def test_bad_input_is_refused(call, message):
         call()
 
 
+@pytest.mark.slow
 def test_too_few_levels_are_told(monkeypatch):
     monkeypatch.setitem(pair_approximation.__globals__, "_MOST", 16)
     with pytest.raises(ValueError, match=r"must fit in 16 levels; got .* of the vertices at the last one for k=1"):

@@ -13,7 +13,7 @@ POOLS = [jaxq.Pool(0.5, 1.5, 1), jaxq.Pool(0.5, 0.5, 3)]
 
 @pytest.fixture(scope="module")
 def study():
-    return pull_study([jaxq.Pool(1.0)], 0.8, n=[10, 40], routers=[1, 2], replicas=200, key=1)
+    return pull_study([jaxq.Pool(1.0)], 0.8, n=[10, 40], routers=[1, 2], replicas=64, key=1)
 
 
 def test_an_exact_case_is_met(reference):

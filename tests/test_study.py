@@ -59,6 +59,7 @@ def test_sups_and_errors_are_those_of_the_replicas(small):
     np.testing.assert_allclose(small.T_stderr, small.T_std / 60**0.5, rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_bootstrap_errors_are_the_spread_of_independent_studies():
     """Twenty studies with other seeds: the mean bootstrap error within a factor 1.6 of their standard deviation."""
     runs = [jaxq.scaling_study(2, 1.0, n=[1000], t_end=4.0, replicas=40, key=key, num_times=5) for key in range(20)]

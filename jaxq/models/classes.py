@@ -9,9 +9,10 @@ length the one of rank m has #{i : m < x[j, i]} customers, so the chain lumps ex
 
 The law of a customer: relabelling servers of one length leaves the law of the list and the rule for ties as they are, so
 given the least sampled length i the customer joins a server uniform among all n that have exactly i customers. With
-w(y) = P(all d sampled servers lie in a given fraction y) it joins pool j at length i with probability
+w(y) = P(all d sampled servers lie in a given fraction y), and S_{j,i} the servers of pool j with at least i customers as a
+fraction of all n, it joins pool j at length i with probability
 
-    (w(X_i) - w(X_{i+1})) (x_{j,i} - x_{j,i+1}) / (X_i - X_{i+1}),    X_i = sum_j x_{j,i} = fraction with >= i customers,
+    (w(S_i) - w(S_{i+1})) (S_{j,i} - S_{j,i+1}) / (S_i - S_{i+1}),    S_i = sum_j S_{j,i},
 
 a polynomial, for the quotient of w is one: a sum of products, which the rates use and which has no 0/0.
 
@@ -48,9 +49,9 @@ class SupermarketClasses(PopulationModel, leaves=("n", "pools", "arrival_rate"))
       n: number of servers, 1 <= n < 2**31; n * fraction must be a whole number for every pool.
       pools: list of `Pool`, fractions summing to 1.
       d: servers sampled by each customer among all n, 1 <= d <= 8.
-      arrival_rate: lambda > 0 per server, in the unit of the pools' rates. Without buffers the queues of some pools grow
-        where lambda b**d >= the service rate of those pools, b their share of the servers, also when lambda is below the
-        service rate of all; the chain runs, `fixed_point` refuses.
+      arrival_rate: lambda > 0 per server, in the unit of the pools' rates. Queues grow where lambda b**d >= sum beta_j mu_j
+        over some pools without buffers that are b of the servers together, even if lambda is below the sum over all pools;
+        the chain runs, `fixed_point` refuses.
       replacement: d independent servers, or d distinct ones.
       levels: customers a server without a buffer holds in the state, at least those of the largest buffer, grown when needed;
         never changes a result.

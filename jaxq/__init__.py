@@ -11,6 +11,7 @@ from .graph_study import graph_study as graph_study
 from .graph_study import vertex_means as vertex_means
 from .mean_field import fixed_point as fixed_point
 from .mean_field import mean_field as mean_field
+from .models.classes import SupermarketClasses as SupermarketClasses
 from .models.graph import GraphSupermarket as GraphSupermarket
 from .models.pools import Pool as Pool
 from .models.pull import Pull as Pull

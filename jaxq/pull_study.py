@@ -12,6 +12,7 @@ import numpy as np
 
 from . import _check, bits
 from .ensemble import Result, provenance
+from .models.classes import SupermarketClasses
 from .models.pools import Pool
 from .models.pull import Pull
 from .models.supermarket import Supermarket
@@ -27,14 +28,14 @@ class PullStudy(Result):
 
     p_wait: a customer joins a busy server; p_block: it is lost; messages_per_customer: pull messages sent per arrival;
     mean_response_time: of customers that are served, by Little's law, in the unit of the rates.
-    supermarket_p_wait, supermarket_response_time (n,): join the shorter of two, with replacement, on n servers of rate 1 at
-    the same load, where the pools are such servers without buffers; else nan. It asks two servers per customer.
+    supermarket_p_wait, supermarket_p_block, supermarket_response_time (n,): join the shorter of two, with replacement, on the
+    same servers at the same load. It asks two servers per customer.
     """
 
     dims: ClassVar[dict[str, tuple[str, ...]]] = {
         "n": ("n",), "routers": ("routers",),
         **{name + suffix: ("n", "routers") for name in _MEASURES for suffix in ("", "_stderr")},
-        **{f"supermarket_{name}{suffix}": ("n",) for name in ("p_wait", "response_time") for suffix in ("", "_stderr")}}
+        **{f"supermarket_{name}{suffix}": ("n",) for name in ("p_wait", "p_block", "response_time") for suffix in ("", "_stderr")}}
     json_keys: ClassVar[tuple[str, ...]] = (*dims, "arrival_rate", "warmup", "horizon", "replicas", "seed")
 
     n: np.ndarray
@@ -49,6 +50,8 @@ class PullStudy(Result):
     mean_response_time_stderr: np.ndarray
     supermarket_p_wait: np.ndarray
     supermarket_p_wait_stderr: np.ndarray
+    supermarket_p_block: np.ndarray
+    supermarket_p_block_stderr: np.ndarray
     supermarket_response_time: np.ndarray
     supermarket_response_time_stderr: np.ndarray
     arrival_rate: float
@@ -97,7 +100,6 @@ def pull_study(pools: Sequence[Pool], arrival_rate: float, *, n: Any, routers: A
     horizon = 4 * warmup if horizon is None else _check.real("horizon", horizon, 0.0, open_low=True)
     words = bits.key_words(key)
     ts = warmup + np.linspace(0, horizon, _SAVES + 1)
-    alike = all(pool.rate == 1 and pool.buffer is None for pool in pools)
     table: dict[str, list[Any]] = {name: [] for name in PullStudy.dims if name not in ("n", "routers")}
     for size in sizes:
         row: dict[str, list[float]] = {name + suffix: [] for name in _MEASURES for suffix in ("", "_stderr")}
@@ -109,7 +111,7 @@ def pull_study(pools: Sequence[Pool], arrival_rate: float, *, n: Any, routers: A
                 row[f"{name}_stderr"].append(error)
         for name, values in row.items():
             table[name].append(values)
-        other = _supermarket(size, arrival_rate, ts, _own(words, size, 0), replicas, progress) if alike else [np.nan] * 4
+        other = _supermarket(size, pools, arrival_rate, ts, _own(words, size, 0), replicas, progress)
         for name, value in zip([name for name in table if name.startswith("supermarket")], other, strict=True):
             table[name].append(value)
     return PullStudy(provenance(), np.array(sizes), np.array(counts), **{name: np.array(values) for name, values in table.items()},
@@ -131,12 +133,23 @@ def _own(words: np.ndarray, n: int, routers: int) -> int:
 
 
 def _measures(run: Any, n: int, arrival_rate: float) -> dict[str, tuple[float, float]]:
-    window = {name: (path[-1] - path[0]).astype(float) for name, path in run.counter_paths.items()}
+    window = _window(run)
     arrivals = window["arrivals"]
-    queue = run.paths[1:].sum(axis=1).mean(axis=0) / n
-    served = (arrivals - window["lost"]) / arrivals.mean() * arrival_rate  # per server and unit time, up to one common factor
     return {"p_wait": _ratio(window["waited"], arrivals), "p_block": _ratio(window["lost"], arrivals),
-            "messages_per_customer": _ratio(window["messages"], arrivals), "mean_response_time": _ratio(queue, served)}
+            "messages_per_customer": _ratio(window["messages"], arrivals),
+            "mean_response_time": _response(run, window, n, arrival_rate)}
+
+
+def _window(run: Any) -> dict[str, np.ndarray]:
+    """Counters of each replica between the first and the last save."""
+    window = {name: (path[-1] - path[0]).astype(float) for name, path in run.counter_paths.items()}
+    return {"lost": np.zeros_like(window["arrivals"])} | window
+
+
+def _response(run: Any, window: dict[str, np.ndarray], n: int, arrival_rate: float) -> tuple[float, float]:
+    """Mean response time of the customers served, by Little's law, and its error."""
+    queue = run.paths[1:].sum(axis=1).mean(axis=0) / n
+    return _ratio(queue, (window["arrivals"] - window["lost"]) / window["arrivals"].mean() * arrival_rate)
 
 
 def _ratio(numerator: np.ndarray, denominator: np.ndarray) -> tuple[float, float]:
@@ -146,12 +159,16 @@ def _ratio(numerator: np.ndarray, denominator: np.ndarray) -> tuple[float, float
     return float(value), float(residual.std(ddof=1) / residual.size**0.5)
 
 
-def _supermarket(n: int, arrival_rate: float, ts: np.ndarray, key: int, replicas: int, progress: bool | None) -> list[float]:
-    model = Supermarket(n, 2, arrival_rate)
+def _supermarket(n: int, pools: Sequence[Pool], arrival_rate: float, ts: np.ndarray, key: int, replicas: int,
+                 progress: bool | None) -> list[float]:
+    """P(wait), P(block) and mean response time of the shorter of two on the same servers, each with its error."""
+    alike = all(pool.rate == 1 and pool.buffer is None for pool in pools)
+    model = Supermarket(n, 2, arrival_rate) if alike else SupermarketClasses(n, list(pools), 2, arrival_rate)
     run = simulate(model, ts, key, replicas=replicas, save="paths", progress=progress)
     assert run.paths is not None  # save="paths"
-    busy = run.paths[1:, 0] / n
-    results = []
-    for values in ((busy**2).mean(axis=0), run.paths[1:].sum(axis=1).mean(axis=0) / n / arrival_rate):  # w(S_1); Little
-        results += [float(values.mean()), float(values.std(ddof=1) / values.size**0.5)]
-    return results
+    window = _window(run)
+    blocked = window["lost"] / window["arrivals"].mean()
+    waits = ((run.paths[1:, 0] / n) ** 2).mean(axis=0) - blocked  # both sampled servers busy, and not both full
+    measures = (_ratio(waits, np.ones(replicas)), _ratio(window["lost"], window["arrivals"]),
+                _response(run, window, n, arrival_rate))
+    return [number for measure in measures for number in measure]

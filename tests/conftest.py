@@ -17,6 +17,11 @@ def reference():
 
 #: Tests that compile for seconds and that one Python is enough for: they run with the slow ones, once.
 ONCE = (
+    "test_classes.py::test_the_same_integers_for_any_replicas_blocks_chunks_and_x64",
+    "test_engine.py::test_replicas_blocks_chunks_calls_and_devices_do_not_matter[wide]",
+    "test_graph.py::test_real_networks_run",
+    "test_pull.py::test_one_tick_follows_the_rates[many servers, stale]",
+    "test_supermarket.py::test_one_tick_follows_the_rates[all, distinct]",
     "test_engine.py::test_replicas_blocks_chunks_calls_and_devices_do_not_matter[graph]",
     "test_engine.py::test_replicas_blocks_chunks_calls_and_devices_do_not_matter[narrow]",
     "test_engine.py::test_the_number_of_levels_never_changes_a_path[graph]",

@@ -5,8 +5,11 @@ from pathlib import Path
 
 import jax
 import pytest
+from hypothesis import settings
 
 jax.config.update("jax_num_cpu_devices", 2)
+settings.register_profile("repeatable", deadline=None, derandomize=True)  # the same examples on any machine, however loaded
+settings.load_profile("repeatable")
 
 
 @pytest.fixture(scope="session")

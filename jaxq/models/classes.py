@@ -34,8 +34,8 @@ import numpy as np
 
 from .. import _check, bits
 from ..chain import PopulationModel, ceil_clock
-from . import pull_start
-from .pools import Pool, divide
+from . import pull_start, ranks
+from .pools import Pool, divide, pool_rates, type_bounds
 
 MAX_D = 8
 _NARROW = 10**6  # n up to which 32 bits give a server, within 1e6/2**32 = 2e-4 of its probability
@@ -115,21 +115,12 @@ class SupermarketClasses(PopulationModel, leaves=("n", "pools", "arrival_rate"))
         return 2 + self.d * (2 if self.wide else 1) + (self.d > 1)
 
     def clock(self) -> float:
-        return ceil_clock(self._arrivals() + sum(self._services()))
-
-    def _arrivals(self) -> Fraction:
-        return self.n * Fraction(self.arrival_rate)
-
-    def _services(self) -> list[Fraction]:
-        return [int(part) * Fraction(pool.rate) for part, pool in zip(self.servers, self.pools, strict=True)]
+        return ceil_clock(sum(pool_rates(self), Fraction(0)))
 
     def tables(self, clock: float) -> dict[str, Any]:
         if clock < self.clock():
             raise ValueError(f"clock must be at least {self.clock():g} ticks per unit time; got {clock:g}")
-        arrival, rates = bits.threshold64(self._arrivals(), clock), self._services()
-        # services of the pools lie from the top of the words down, null ticks between them and the arrivals
-        tops = [2**64 - bits.threshold64(sum(rates[pool:], Fraction(0)), clock) for pool in range(len(rates))]
-        hi, lo = zip(*(bits.split64(max(arrival, bound)) for bound in (arrival, *tops)), strict=True)
+        hi, lo = zip(*map(bits.split64, type_bounds(self, clock)), strict=True)
         servers = self.servers
         return {"n": np.uint32(self.n), "servers": servers.astype(np.uint32),
                 "start": (np.cumsum(servers) - servers).astype(np.uint32), "bound_hi": np.array(hi), "bound_lo": np.array(lo)}
@@ -162,7 +153,7 @@ class SupermarketClasses(PopulationModel, leaves=("n", "pools", "arrival_rate"))
         else:
             picks = [bits.mulhi32(rest[k], bound) for k, bound in enumerate(bounds)]
         served = jnp.where(before[0], n, start + picks[0])
-        sampled = picks if self.replacement else _distinct(picks, n)
+        sampled = picks if self.replacement else ranks.floyd(picks, n)
         first, *others = (jnp.where(arrival, server, served).astype(np.int32) for server in sampled)
         return jnp.where(arrival, first, ~first), *others, *rest[len(rest) - (self.d > 1):]
 
@@ -284,15 +275,6 @@ class SupermarketClasses(PopulationModel, leaves=("n", "pools", "arrival_rate"))
 
     def margin(self, x: jax.Array) -> float:
         return np.inf
-
-
-def _distinct(picks: list[Any], n: Any) -> list[Any]:
-    """A uniform set of d servers by Floyd's rule from picks[k] uniform below n - k; the order is not uniform."""
-    chosen: list[Any] = []
-    for k in range(len(picks) - 1, -1, -1):
-        repeated = functools.reduce(jnp.logical_or, [picks[k] == other for other in chosen], jnp.bool_(False))
-        chosen.append(jnp.where(repeated, n - np.uint32(k + 1), picks[k]))
-    return chosen
 
 
 def _count(rows: jax.Array) -> jax.Array:

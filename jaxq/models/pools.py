@@ -10,7 +10,7 @@ from typing import Any
 
 import jax
 
-from .. import _check
+from .. import _check, bits
 
 _FINE = 10**6  # R n up to which one 32-bit word gives router and rank, each within 1e6/2**32 = 2e-4 of its probability
 
@@ -75,3 +75,20 @@ def word_size(n: int, pools: Sequence[Pool], routers: int, arrival_rate: float) 
     gap = abs(sum(services) - n * arrival_rate)
     least = min(n * arrival_rate, *services, gap) / (n * arrival_rate + sum(services))
     return "packed" if routers * n <= _FINE and least >= 1e-4 else "wide"
+
+
+def pool_rates(model: Any) -> list[Fraction]:
+    """Exact rates of the ticks of a model on pools: its arrivals, then the services of each pool."""
+    services = [int(part) * Fraction(pool.rate) for part, pool in zip(model.servers, model.pools, strict=True)]
+    return [model.n * Fraction(model.arrival_rate), *services]
+
+
+def type_bounds(model: Any, clock: float) -> list[int]:
+    """Where the types of a tick begin on 64-bit words: arrivals end at the first; each pool's services start at the next.
+
+    The services lie from the top of the words down, null ticks between them and the arrivals.
+    """
+    arrivals, *services = pool_rates(model)
+    arrival = bits.threshold64(arrivals, clock)
+    tops = [2**64 - bits.threshold64(sum(services[pool:], Fraction(0)), clock) for pool in range(len(services))]
+    return [arrival, *(max(arrival, top) for top in tops)]

@@ -22,7 +22,7 @@ import numpy as np
 from .. import _check, bits, pull_theory
 from ..chain import PopulationModel, ceil_clock
 from . import pull_classes, pull_start
-from .pools import Pool, divide, word_size
+from .pools import Pool, divide, pool_rates, type_bounds, word_size
 from .pull_classes import ARRIVAL, ARRIVED, BUSY, COUNTERS, FIELD, FLAGS, FULL, MAX_CLASSES, NONE, SENDS, Classes
 
 
@@ -104,21 +104,12 @@ class Pull(PopulationModel, leaves=("n", "pools", "arrival_rate")):
         return 2 if self.size == "packed" else 4
 
     def clock(self) -> float:
-        return ceil_clock(self._arrivals() + sum(self._services()))
-
-    def _arrivals(self) -> Fraction:
-        return self.n * Fraction(self.arrival_rate)
-
-    def _services(self) -> list[Fraction]:
-        return [int(part) * Fraction(pool.rate) for part, pool in zip(self.servers, self.pools, strict=True)]
+        return ceil_clock(sum(pool_rates(self), Fraction(0)))
 
     def tables(self, clock: float) -> dict[str, Any]:
         if clock < self.clock():
             raise ValueError(f"clock must be at least {self.clock():g} ticks per unit time; got {clock:g}")
-        arrival = bits.threshold64(self._arrivals(), clock)
-        rates = self._services()  # of the pools, from the top of the words down: null ticks lie above the arrivals
-        tops = [2**64 - bits.threshold64(sum(rates[pool:], Fraction(0)), clock) for pool in range(len(rates))]
-        bounds = [arrival, *(max(arrival, top) for top in tops)]
+        bounds = type_bounds(self, clock)
         if self.size == "packed":  # the type is read off 32 bits: round to a multiple of 2**32
             bounds = [min((value + 2**31 >> 32) << 32, 2**64 - 1) for value in bounds]
         hi, lo = zip(*map(bits.split64, bounds), strict=True)

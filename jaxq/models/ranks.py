@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import math
+import operator
 from decimal import Decimal, localcontext
 from typing import Any
 
@@ -18,22 +20,18 @@ def size_class(n: int, d: int, rate: float) -> str:
     return "packed" if n <= 2**16 and d * math.log2(n) + 32 <= 64 else "narrow"
 
 
-def largest(ranks: list[Any], n: Any, *, distinct: bool) -> Any:
-    """The largest sampled rank. Distinct ranks by Floyd's rule: ranks[0] is uniform below n, ranks[k] below n - k."""
-    d = len(ranks)
-    if distinct:
-        chosen: list[Any] = []
-        for k in range(d - 1, -1, -1):
-            taken = [ranks[k] == other for other in chosen]
-            repeated = taken[0] if taken else None
-            for other in taken[1:]:
-                repeated = repeated | other
-            chosen.append(ranks[k] if repeated is None else jnp.where(repeated, n - np.uint32(k + 1), ranks[k]))
-        ranks = chosen
-    largest = ranks[0]
-    for rank in ranks[1:]:
-        largest = jnp.maximum(largest, rank)
-    return largest
+def floyd(picks: list[Any], n: Any) -> list[Any]:
+    """A uniform set of d ranks below n by Floyd's rule, from picks[k] uniform below n - k; their order is not uniform."""
+    chosen: list[Any] = []
+    for k in range(len(picks) - 1, -1, -1):
+        repeated = functools.reduce(operator.or_, [picks[k] == other for other in chosen], np.bool_(False))
+        chosen.append(jnp.where(repeated, n - np.uint32(k + 1), picks[k]))
+    return chosen
+
+
+def largest(picks: list[Any], n: Any, *, distinct: bool) -> Any:
+    """The largest of the sampled ranks: the picks themselves, or the distinct ranks that `floyd` makes of them."""
+    return functools.reduce(jnp.maximum, floyd(picks, n) if distinct else picks)
 
 
 def full_thresholds(n: int, replacement: bool) -> list[int]:

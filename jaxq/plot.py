@@ -106,7 +106,7 @@ def convergence(study: Study, *, ax: Any = None) -> Any:
         predicted = study.slopes["fluctuation"]["predicted"]
         level = np.exp(np.mean(np.log(study.fluctuation) - predicted * np.log(n)))
         ax.plot(n, level * n**predicted, color=COLOURS[1], linestyle="--", linewidth=1, label=f"predicted slope ${predicted:g}$")
-    _log_n(ax)
+    _log_n(ax, study.n)
     ax.set(yscale="log", ylabel=r"largest over $t$ and $i \leq 4$ of $d^{-i}\,|\cdot|$")
     ax.legend(loc="lower left")
     return ax
@@ -140,11 +140,12 @@ def save(axes: Any, path: str | os.PathLike[str]) -> None:
         plt.close(figure)
 
 
-def _log_n(ax: Any) -> None:
-    """A logarithmic axis of n labelled at powers of ten only: minor labels run into each other."""
+def _log_n(ax: Any, sizes: Any) -> None:
+    """A logarithmic axis of n labelled at the sizes that were run: labels between them run into each other."""
     from matplotlib.ticker import NullFormatter
 
     ax.set(xscale="log", xlabel="servers $n$")
+    ax.set_xticks(sizes, labels=[f"${_power(n)}$" for n in sizes])
     ax.xaxis.set_minor_formatter(NullFormatter())
 
 
@@ -172,7 +173,7 @@ def pull(result: Any) -> Any:
             if np.all(np.isfinite(getattr(result, other))):
                 ax.errorbar(result.n, getattr(result, other), yerr=1.96 * getattr(result, f"{other}_stderr"), color="black",
                             marker="X", markersize=4, linestyle="--", linewidth=1, capsize=2, label="shorter of two")
-            _log_n(ax)
+            _log_n(ax, result.n)
             ax.set(ylabel=label)
         axes[0].set_yscale("log")
         axes[1].legend()

@@ -106,6 +106,22 @@ def test_every_server_of_a_billion_has_its_share_of_the_words(rank):
     assert abs((reaches[1] - reaches[0]) - 2**64 / 10**9) <= 1
 
 
+def test_the_type_of_a_wide_tick_is_decided_by_what_both_ranks_leave():
+    """Words made backwards from the fractions they leave: equal high words leave the decision to the second rank's."""
+    n = 10**9 + 7
+    model = jaxq.Supermarket(n, 2, 0.7)
+    bound = bits.threshold64(n * Fraction(0.7), model.clock())
+    inverse = pow(n, -1, 2**64)
+
+    def mark(first, second):
+        words = [(fraction << 32) * inverse % 2**64 for fraction in (first, second)]
+        return service_or_arrival(model, [half for word in words for half in (word >> 32, word & 0xFFFFFFFF)])
+
+    high, low = bound >> 32, bound & 0xFFFFFFFF
+    assert [mark(high, low - 1) >= 0, mark(high, low + 1) >= 0] == [True, False]
+    assert [mark(high - 1, 2**32 - 1) >= 0, mark(high + 1, 0) >= 0] == [True, False]
+
+
 def test_every_server_of_ten_million_is_chosen():
     """1e8 ranks drawn with n = 1e7: the number never chosen is Poisson-like with mean n exp(-10) = 454; 5 sd is 107."""
     n, seen = 10**7, np.zeros(10**7, bool)

@@ -30,6 +30,27 @@ Mark = Any    # a pytree of integer arrays
 Tables = Any  # a pytree of uint32/int32 arrays
 
 
+@dataclasses.dataclass(frozen=True)
+class Steady:
+    """What a model knows of its steady state, for `jaxq.stationary`.
+
+    arrivals: customers per unit time at all servers together; None: not a queue.
+    rates: service rates of the pools of `pool_tails`; None where the servers of a pool differ, or for no queue.
+    fractions: of the servers in each pool.
+    lossless: every customer is served.
+    relaxation: time constant of the slowest mode, in time units; None where no theory gives it.
+    starts: initial states for `init`: one near the steady state where the relaxation is known, else an empty and a crowded
+      one, so that their meeting shows when the start is forgotten.
+    """
+
+    arrivals: float | None = None
+    rates: tuple[float, ...] | None = None
+    fractions: tuple[float, ...] = (1.0,)
+    lossless: bool = False
+    relaxation: float | None = None
+    starts: tuple[Any, ...] = (None,)
+
+
 class Model(abc.ABC):
     """A uniformised chain: n servers, integer state, one mark per tick.
 
@@ -52,6 +73,11 @@ class Model(abc.ABC):
         """The static part: a hashable copy with leaves None, equal for all models that share one compilation."""
         children, static = _flatten(self)
         return _unflatten(type(self), static, (None,) * len(children))
+
+    @property
+    def block(self) -> int:
+        """Replicas that the engine advances together by default, so that their state stays in the cache; never changes a result."""
+        return 512
 
     @property
     @abc.abstractmethod
@@ -92,6 +118,14 @@ class Model(abc.ABC):
     @abc.abstractmethod
     def tail(self, counts: Any) -> Any:
         """Linear map of counts or densities (states, ...) to (levels, ...): servers with at least i customers, i = 1, 2, ..."""
+
+    def pool_tails(self, counts: Any) -> Any:
+        """Linear map of counts or densities (states, ...) to (pools, levels, ...): `tail` for each kind of server apart."""
+        return self.tail(counts)[None]
+
+    def steady(self) -> Steady:
+        """What is known of the steady state. Raises ValueError where there is none."""
+        return Steady()
 
     @abc.abstractmethod
     def counters(self, state: State) -> tuple[dict[str, jax.Array], State]:

@@ -7,7 +7,9 @@ replicas, which are independent.
 from __future__ import annotations
 
 import csv
+import functools
 import math
+import operator
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,10 +25,12 @@ from .mean_field import fixed_point
 from .models.graph import GraphSupermarket
 from .models.supermarket import Supermarket
 from .pair_approximation import pair_approximation
+from .stationary import stationary
+from .steady_state import Stationary
+from .time_average import Watch
 
 KINDS = ("ring", "regular", "erdos-renyi")
-_CALL = 2e8      # lane-ticks a call of the engine
-_SAMPLES = 64    # looks at the queues after the warm-up, at least
+_SAMPLES = 64    # looks at the queues of every vertex after the warm-up
 _ROW = ("kind", "degree", "mean_degree", "mean_queue_length", "mean_queue_length_stderr", "gap", "gap_stderr",
         "pair_approximation", "drift")
 
@@ -64,13 +68,17 @@ def vertex_means(model: GraphSupermarket, key: Any, *, replicas: int, warmup: fl
     if not isinstance(model, GraphSupermarket):
         raise ValueError(f"vertex_means needs a jaxq.GraphSupermarket; got {type(model).__name__}")
     words = bits.key_words(key)
-    engine = _engine(model, words, replicas, warmup, initial, devices, block)
-    step = _spacing(engine, horizon, samples)
-    queues, tails = np.zeros((model.n, replicas), np.int64), np.zeros((0, replicas), np.int64)
+    replicas = _check.integer("replicas", replicas, 2, hint="the error bars come from independent replicas")
+    warmup, horizon = _check.real("warmup", warmup, 0.0), _check.real("horizon", horizon, 0.0, open_low=True)
+    samples = _check.integer("samples", samples, 1)
+    engine = Engine(model, initial, words, replicas, devices=devices, block=block, segments=1)
+    watch = Watch(engine, lambda ticks: None)
+    watch.skip(math.ceil(warmup * engine.clock))
+    queues, looks = np.zeros((model.n, replicas), np.int64), []
     for _ in range(samples):
-        tails = _added(tails, _advance(engine, step))
+        looks.append(watch.look(np.array([max(1, math.ceil(horizon * engine.clock / samples))])))
         queues += np.asarray(engine.state[0])[:, :replicas]
-    tail = tails / (samples * model.n)
+    tail = functools.reduce(operator.add, looks).tail[0] / samples
     root = math.sqrt(replicas)
     return VertexMeans(provenance(), queues.mean(axis=1) / samples, queues.std(axis=1, ddof=1) / (samples * root),
                        tail.mean(axis=1), tail.std(axis=1, ddof=1) / root, int(engine.ticks[:replicas].sum()), replicas,
@@ -130,7 +138,7 @@ class GraphStudy(Result):
 
 def graph_study(kinds: Sequence[str], degrees: Sequence[int], n: int, d: int, arrival_rate: float, replicas: int, key: Any, *,
                 graph_seed: int = 0, warmup: float | None = None, horizon: float | None = None, replacement: bool = False,
-                devices: Sequence[Any] | None = None) -> GraphStudy:
+                devices: Sequence[Any] | None = None, progress: bool | None = None) -> GraphStudy:
     """How far graphs are from the mean field of the complete graph, as their mean degree grows.
 
     Args:
@@ -146,6 +154,7 @@ def graph_study(kinds: Sequence[str], degrees: Sequence[int], n: int, d: int, ar
     degrees = [_check.integer("degrees", degree, 1, n - 1) for degree in np.atleast_1d(np.asarray(degrees, object))]
     if not kinds or not degrees:
         raise ValueError(f"a graph study needs at least one kind and one degree; got kinds={kinds}, degrees={degrees}")
+    replicas = _check.integer("replicas", replicas, 2, hint="the error bars come from independent replicas")
     rate = _check.real("arrival_rate", arrival_rate, 0.0, 1.0, open_low=True, open_high=True,
                        hint="the study is of stationary queues")
     relaxation = 1 / (1 - math.sqrt(rate)) ** 2
@@ -156,70 +165,26 @@ def graph_study(kinds: Sequence[str], degrees: Sequence[int], n: int, d: int, ar
     words = bits.key_words(key)
     limit = fixed_point(Supermarket(n, d, rate, replacement))
 
-    def measure(model: Model, index: int) -> tuple[float, float, float, int]:
-        own = np.concatenate(bits.fold_in(words, np.array([index], np.uint32)))  # every point its own words
+    def measure(model: Model, index: int) -> Stationary:
+        high, low = (int(part[0]) for part in bits.fold_in(words, np.array([index], np.uint32)))  # every point its own words
         start = limit.tail[: max(1, int(np.sum(limit.tail >= 0.5 / n)))]
-        return _queue(model, own, replicas, warmup, horizon, start, devices)
+        return stationary(model, high << 32 | low, replicas=replicas, warmup=warmup, horizon=horizon, initial=start,
+                          devices=devices, progress=progress)
 
-    clique, clique_error, _, events = measure(Supermarket(n, d, rate, replacement), 0)
+    clique = measure(Supermarket(n, d, rate, replacement), 0)
     found = [measure(GraphSupermarket(graph, d, rate, replacement), 1 + index) for index, (*_, graph) in enumerate(points)]
-    mean, error, drift = (np.array([values[k] for values in found]) for k in range(3))
+    mean, error, drift = (np.array([getattr(result, name) for result in found])
+                          for name in ("mean_queue_length", "mean_queue_length_stderr", "drift"))
     pair = [pair_approximation(degree, rate).mean_queue_length if d == 2 and kind != "erdos-renyi" and not replacement else np.nan
             for kind, degree, _ in points]
     return GraphStudy(
         provenance(), np.array([kind for kind, *_ in points]), np.array([degree for _, degree, _ in points]),
         np.array([graph.mean_degree for *_, graph in points]), mean, error, mean - limit.mean_queue_length, error,
-        np.array(pair), drift, limit.mean_queue_length, clique, clique_error, n, d, rate, replicas, warmup, horizon,
-        events + sum(values[3] for values in found), int(words[0]) << 32 | int(words[1]), graph_seed)
+        np.array(pair), drift, limit.mean_queue_length, clique.mean_queue_length, clique.mean_queue_length_stderr, n, d, rate,
+        replicas, warmup, horizon, clique.events + sum(result.events for result in found), int(words[0]) << 32 | int(words[1]), graph_seed)
 
 
 def _graph(kind: str, n: int, degree: int, seed: int) -> graphs.Graph:
     if kind == "ring":
         return graphs.ring(n, degree)
     return graphs.random_regular(n, degree, seed) if kind == "regular" else graphs.erdos_renyi(n, degree, seed)
-
-
-def _queue(model: Model, words: np.ndarray, replicas: int, warmup: float, horizon: float, initial: Any,
-           devices: Any) -> tuple[float, float, float, int]:
-    """Time-averaged mean queue length per server, its error, the change between halves in errors, and the ticks spent."""
-    engine = _engine(model, words, replicas, warmup, initial, devices, None)
-    step = _spacing(engine, horizon, _SAMPLES)
-    halves = np.zeros((2, replicas))
-    for sample in range(_SAMPLES):
-        halves[2 * sample // _SAMPLES] += _advance(engine, step).sum(axis=0) / (model.n * _SAMPLES / 2)
-    mean, change = halves.mean(axis=0), halves[1] - halves[0]
-    error, spread = (float(values.std(ddof=1)) / math.sqrt(replicas) for values in (mean, change))
-    return float(mean.mean()), error, float(change.mean()) / spread if spread > 0 else 0.0, int(engine.ticks[:replicas].sum())
-
-
-def _engine(model: Model, words: np.ndarray, replicas: int, warmup: float, initial: Any, devices: Any,
-            block: int | None) -> Engine:
-    """An engine that has had its warm-up."""
-    replicas = _check.integer("replicas", replicas, 2, hint="the error bars come from independent replicas")
-    warmup = _check.real("warmup", warmup, 0.0)
-    engine = Engine(model, initial, words, replicas, devices=devices, block=block, segments=1)
-    if warmup:
-        _advance(engine, math.ceil(warmup * engine.clock))
-    return engine
-
-
-def _spacing(engine: Engine, horizon: float, samples: int) -> int:
-    horizon, samples = _check.real("horizon", horizon, 0.0, open_low=True), _check.integer("samples", samples, 1)
-    return max(1, math.ceil(horizon * engine.clock / samples))
-
-
-def _advance(engine: Engine, ticks: int) -> np.ndarray:
-    """The tail counts (level, replicas) after that many more ticks in every replica, in calls of about half a second."""
-    most = int(np.clip(_CALL / engine.lanes, engine.chunk, engine.longest))
-    counts = np.zeros((0, engine.replicas))
-    while ticks:
-        part = min(ticks, most)
-        counts = engine.advance(np.full((1, engine.replicas), part))[0][0]
-        ticks -= part
-    return np.asarray(engine.model.tail(counts))
-
-
-def _added(one: np.ndarray, other: np.ndarray) -> np.ndarray:
-    """Sums of tail counts that may have different numbers of levels."""
-    rows = max(len(one), len(other))
-    return sum((np.pad(part, ((0, rows - len(part)), (0, 0))) for part in (one, other)), np.zeros((rows, 1), np.int64))

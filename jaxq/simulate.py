@@ -22,9 +22,9 @@ _GIB = 2.0**30
 
 
 class Interrupted(KeyboardInterrupt):
-    """Ctrl-C during `simulate`; `partial` is the Ensemble of the times that were reached, or None."""
+    """Ctrl-C during a run; `partial` is the result of what was reached (`simulate`: an Ensemble), or None."""
 
-    def __init__(self, partial: Ensemble | None) -> None:
+    def __init__(self, partial: Any) -> None:
         super().__init__("interrupted")
         self.partial = partial
 
@@ -58,7 +58,7 @@ def simulate(model: Model, ts: Any, key: Any, *, replicas: int, initial: Any = N
     if save == "paths":
         _check_memory(4 * ts.size * engine.counts_rows * replicas)
     total = int(engine.clock * ts[-1] * replicas)
-    with _bar(total, progress) as bar:
+    with progress_bar(total, progress) as bar:
         try:
             for ticks in run:
                 bar.update(ticks)
@@ -206,7 +206,7 @@ def _check_memory(size: int) -> None:
         warnings.warn(f'save="paths" will take about {size / _GIB:.1f} GiB of memory; to take less, {advice}', stacklevel=3)
 
 
-def _bar(total: int, progress: bool | None) -> Any:
+def progress_bar(total: int, progress: bool | None) -> Any:
     """A progress bar with the time left; silent unless asked for, on a terminal or in a notebook."""
     from tqdm import tqdm
 

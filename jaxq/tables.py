@@ -41,5 +41,7 @@ def pm(value: float, error: float) -> str:
     """value +- error, the error to two digits."""
     if not math.isfinite(error):
         return f"{value:.6g} +- ?"
-    digits = 6 if error == 0 else max(0, 1 - math.floor(math.log10(error)))
+    if error <= 1e-12 * abs(value):
+        return f"{value:.10g} +- 0"
+    digits = max(0, 1 - math.floor(math.log10(error)))
     return f"{value:.{digits}f} +- {error:.{digits}f}" if digits < 12 else f"{value:.2e} +- {error:.1e}"

@@ -64,7 +64,7 @@ def test_the_figure_shows_every_curve(study):
 
 
 @pytest.mark.parametrize(("arguments", "message"), [
-    ({"arrival_rate": 1.0}, "below the servers' capacity 1 for a steady state"), ({"n": [20, 10]}, "n must be an increasing list"),
+    ({"arrival_rate": 1.0}, "below the servers' capacity 1, or buffers"), ({"n": [20, 10]}, "n must be an increasing list"),
     ({"routers": []}, "routers must be an increasing list"), ({"replicas": 1}, "replicas must be an integer at least 2"),
     ({"warmup": 0.0}, "warmup must be a finite number above 0"), ({"horizon": float("nan")}, "horizon must be")])
 def test_bad_input_is_refused(arguments, message):

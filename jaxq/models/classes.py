@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import math
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any, Self
@@ -33,9 +34,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from .. import _check, bits
-from ..chain import PopulationModel, ceil_clock
-from . import pull_start, ranks
-from .pools import Pool, divide, pool_rates, type_bounds
+from ..chain import PopulationModel, Steady, ceil_clock
+from . import ranks
+from .pools import Pool, divide, pool_rates, tails, type_bounds
 
 MAX_D = 8
 _NARROW = 10**6  # n up to which 32 bits give a server, within 1e6/2**32 = 2e-4 of its probability
@@ -134,10 +135,10 @@ class SupermarketClasses(PopulationModel, leaves=("n", "pools", "arrival_rate"))
                 raise ValueError(f"initial given as counts must be {sum(model.depths)} integers, the tail counts of one pool after "
                                  f"the other; got {len(initial)}; for shorter tails give one list for each pool")
             initial = model.split(initial)
-        tails = pull_start.tails(initial, self.servers.tolist(), self.buffers)
-        while any(tail.size > depth for tail, depth in zip(tails, model.depths, strict=True)):
+        given = tails(initial, self.servers.tolist(), self.buffers)
+        while any(tail.size > depth for tail, depth in zip(given, model.depths, strict=True)):
             model = model.at_levels(2 * model.levels)
-        counts = np.concatenate([np.pad(tail, (0, depth - tail.size)) for tail, depth in zip(tails, model.depths, strict=True)])
+        counts = np.concatenate([np.pad(tail, (0, depth - tail.size)) for tail, depth in zip(given, model.depths, strict=True)])
         return model, model.state_of(np.repeat(counts[:, None], keys[0].size, axis=1))
 
     def draw(self, tables: Any, words: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
@@ -222,6 +223,20 @@ class SupermarketClasses(PopulationModel, leaves=("n", "pools", "arrival_rate"))
                  for tail, depth in zip(self.split(x), model.depths, strict=True)]
         return model, (jnp.concatenate([*tails, x[sum(self.depths):]]), arrivals)
 
+    def pool_tails(self, counts: Any) -> Any:
+        return np.stack([np.pad(tail, ((0, max(self.depths) - len(tail)), *((0, 0),) * (np.ndim(tail) - 1)))
+                         for tail in self.split(np.asarray(counts))])
+
+    def steady(self) -> Steady:
+        if self._overloaded():
+            raise ValueError("a steady state needs every set of pools without buffers to serve the customers who sample only it; "
+                             f"got arrival_rate = {self.arrival_rate:g}, d = {self.d} and {self.pools!r}; lower arrival_rate or "
+                             "give buffers")
+        crowd = 2 + math.ceil(2 * float(np.sum(self.tail(self.guess()))))
+        crowded = [[int(servers)] * min(crowd, buffer or crowd) for servers, buffer in zip(self.servers, self.buffers, strict=True)]
+        rates, fractions = (tuple(getattr(pool, name) for pool in self.pools) for name in ("rate", "fraction"))
+        return Steady(self.n * self.arrival_rate, rates, fractions, set(self.buffers) == {None}, starts=(None, crowded))
+
     # the population process
 
     @property
@@ -257,11 +272,7 @@ class SupermarketClasses(PopulationModel, leaves=("n", "pools", "arrival_rate"))
         """Densities (states,) as if the pools were alike, at the load of the whole system: exact for one pool without a
         buffer. All servers full where the queues grow."""
         fractions, rates = (np.array([float(getattr(pool, name)) for pool in self.pools]) for name in ("fraction", "rate"))
-        unbounded = np.array([buffer is None for buffer in self.buffers])
-        # the queues of a set of pools grow if the customers who sample it only are too many; its slowest pools decide
-        slowest = np.flatnonzero(unbounded)[np.argsort(rates[unbounded])]
-        share, capacity = np.cumsum(fractions[slowest]), np.cumsum((fractions * rates)[slowest])
-        if np.any(self.arrival_rate * share**self.d >= capacity):
+        if self._overloaded():
             return np.repeat(fractions, self.depths)
         load = float(self.arrival_rate / (fractions @ rates))
         profile = [load if load < 1 else 0.5]
@@ -269,6 +280,12 @@ class SupermarketClasses(PopulationModel, leaves=("n", "pools", "arrival_rate"))
             profile.append(profile[0] * profile[-1] ** self.d)
         return np.concatenate([fraction * np.array(profile[:depth])
                                for fraction, depth in zip(fractions, self.depths, strict=True)])
+
+    def _overloaded(self) -> bool:
+        """The queues of a set of pools grow if the customers who sample it only are too many; its slowest pools decide."""
+        pools = sorted((pool for pool in self.pools if pool.buffer is None), key=lambda pool: float(pool.rate))
+        share = np.cumsum([float(pool.fraction) for pool in pools])
+        return bool(np.any(self.arrival_rate * share**self.d >= np.cumsum([float(pool.fraction * pool.rate) for pool in pools])))
 
     def empty(self) -> np.ndarray:
         return np.zeros(sum(self.depths))

@@ -11,6 +11,7 @@ on n. Its layout is in `pull_classes`, the closed theory in `jaxq.pull_theory`. 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any, Self
@@ -20,7 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from .. import _check, bits, pull_theory
-from ..chain import PopulationModel, ceil_clock
+from ..chain import PopulationModel, Steady, ceil_clock
 from . import pull_classes, pull_start
 from .pools import Pool, divide, pool_rates, type_bounds, word_size
 from .pull_classes import ARRIVAL, ARRIVED, BUSY, COUNTERS, FIELD, FLAGS, FULL, MAX_CLASSES, NONE, SENDS, Classes
@@ -232,6 +233,27 @@ class Pull(PopulationModel, leaves=("n", "pools", "arrival_rate")):
         new = model.classes
         old = np.cumsum(new.length <= np.array(self.depths)[new.pool])  # old classes up to each new one
         return model, (jnp.concatenate([jnp.zeros_like(ends[:1]), ends])[old], counters)
+
+    def pool_tails(self, counts: Any) -> Any:
+        length, pool = (part[self.classes.kept] for part in (self.classes.length, self.classes.pool))
+        levels = np.arange(1, max(self.depths) + 1)
+        mine = (pool == np.arange(len(self.buffers))[:, None])[:, None, :] & (length >= levels[:, None])
+        return np.tensordot(mine.astype(np.int32), counts, 1)
+
+    def steady(self) -> Steady:
+        capacity, arrivals = math.fsum(pool.fraction * pool.rate for pool in self.pools), self.n * self.arrival_rate
+        rates, fractions = (tuple(getattr(pool, name) for pool in self.pools) for name in ("rate", "fraction"))
+        slack = 1 - self.arrival_rate / capacity
+        if slack <= 0:
+            if None in self.buffers:
+                raise ValueError(f"a steady state needs arrival_rate below the servers' capacity {capacity:g}, or buffers; got "
+                                 f"{self.arrival_rate:g}; lower it or give every pool a buffer")
+            full = [[int(servers)] * buffer for servers, buffer in zip(self.servers, self.buffers, strict=True) if buffer]
+            return Steady(arrivals, rates, fractions, starts=(None, full))
+        busy = np.round(self.n * pull_theory.equilibrium(self.pools, self.arrival_rate).nu).astype(int)
+        # the queues, and the split of the messages over the routers, which relaxes over a time of order n slack**2
+        slow = 2 / slack + (0.3 * self.n * slack**2 if self.routers > 1 else 0.0)
+        return Steady(arrivals, rates, fractions, set(self.buffers) == {None}, slow, ([[int(servers)] for servers in busy],))
 
     # the population process
 

@@ -11,6 +11,7 @@ lambda_n = 1 - beta/eta_n: Eschenfeldt and Gamarnik, arXiv:1610.03522.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any, Self
@@ -20,7 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from .. import _check, bits
-from ..chain import PopulationModel, ceil_clock
+from ..chain import PopulationModel, Steady, ceil_clock
 from . import ranks
 
 MAX_D = 64            # sampled rank by rank up to here
@@ -228,6 +229,19 @@ class Supermarket(PopulationModel, leaves=("n", "arrival_rate", "eta")):
         more = jnp.zeros((model.levels - self.levels, x.shape[1]), x.dtype)
         return model, (jnp.concatenate([x, more]), arrivals)
 
+    def steady(self) -> Steady:
+        rate, n, buffer = self.arrival_rate, self.n, self.buffer
+        arrivals = n * rate
+        if rate >= 1:
+            if buffer is None:
+                raise ValueError(f"a steady state needs arrival_rate below 1 per server, or a buffer; got {rate:g} without one; "
+                                 "lower arrival_rate or give a buffer")
+            return Steady(arrivals, (1.0,), starts=(None, np.full(buffer, n)))
+        lone = 1 / (1 - math.sqrt(rate)) ** 2  # of one queue; n pooled servers are n times as fast
+        slow = lone if self.d == 1 else 1 / ((1 - rate) * math.log(self.d))
+        start = np.floor(n * self.guess() + 0.5).astype(np.int64)
+        return Steady(arrivals, (1.0,), lossless=buffer is None, relaxation=max(slow, lone / n, 1.0), starts=(start,))
+
     # the population process
 
     @property
@@ -252,7 +266,7 @@ class Supermarket(PopulationModel, leaves=("n", "arrival_rate", "eta")):
 
     def guess(self) -> np.ndarray:
         """Densities near the fixed point, (levels,): lambda**((d**i - 1)/(d - 1)), exact without a buffer."""
-        return self.arrival_rate ** _exponents(self.d, self.levels)
+        return self.arrival_rate ** exponents(self.d, self.levels)
 
     def empty(self) -> np.ndarray:
         return np.zeros(self.levels)
@@ -261,7 +275,7 @@ class Supermarket(PopulationModel, leaves=("n", "arrival_rate", "eta")):
         return np.inf
 
 
-def _exponents(d: int, levels: int) -> np.ndarray:
+def exponents(d: int, levels: int) -> np.ndarray:
     """(d**i - 1)/(d - 1) for i = 1..levels (i at d = 1), inf beyond the floats."""
     with np.errstate(over="ignore"):
         i = np.arange(1.0, levels + 1)
@@ -272,5 +286,5 @@ def _choose_levels(n: int, d: int, rate: float) -> int:
     """The least stored level count that the mean field fills with fewer than 1e-9 servers; more are grown when needed."""
     if rate >= 1:
         return 16
-    occupied = int(np.sum(n * rate ** _exponents(d, _LEVELS[-1]) >= 1e-9)) + 1
+    occupied = int(np.sum(n * rate ** exponents(d, _LEVELS[-1]) >= 1e-9)) + 1
     return next((levels for levels in _LEVELS if levels >= occupied), _LEVELS[-1])

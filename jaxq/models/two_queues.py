@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from .. import _check, bits
-from ..chain import Model, ceil_clock
+from ..chain import Model, Steady, ceil_clock
 
 _TO_FIRST, _TO_SECOND, _FROM_FIRST, _FROM_SECOND = 1, 2, -1, -2  # marks; 0 is the null tick
 _LEVELS = 16
@@ -134,6 +134,18 @@ class TwoQueues(Model, leaves=("capacity", "arrival_rate", "service_rates")):
     def tail(self, counts: Any) -> Any:
         half = counts.shape[0] // 2
         return counts[:half] + counts[half:]
+
+    def pool_tails(self, counts: Any) -> Any:
+        return counts.reshape(2, -1, *counts.shape[1:])
+
+    def steady(self) -> Steady:
+        load = self.arrival_rate / math.fsum(self.service_rates)
+        if self.capacity is None and load >= 1:
+            raise ValueError(f"a steady state needs arrival_rate below mu_1 + mu_2 = {math.fsum(self.service_rates):g}, or a "
+                             f"finite capacity; got {self.arrival_rate:g}; lower it or give a capacity")
+        crowd = math.inf if load >= 1 else 2 + math.ceil(load / (1 - load))
+        return Steady(self.arrival_rate, self.service_rates, (0.5, 0.5), lossless=self.capacity is None,
+                      starts=(None, [int(min(crowd, self.capacity or crowd))] * 2))
 
     def counters(self, state: Any) -> tuple[dict[str, jax.Array], Any]:
         q, highest, arrivals, lost = state

@@ -1,0 +1,131 @@
+"""Time averages of a running ensemble: sums over looks at fixed tick numbers.
+
+Uniformised ticks see time averages, so ticks stand for time and no Poisson path is drawn. At every look the state gives its
+tails, their squares, and the controls of `estimate`: images of functions under the generator of the chain, whose mean in the
+steady state is exactly 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from .chain import Model, PopulationModel
+from .engine import Engine
+
+SEGMENTS = 16   # looks a call of the compiled function
+_CALL = 1.5e8   # lane-ticks a call: about half a second, for progress and interrupts
+
+
+@dataclass(frozen=True)
+class Sums:
+    """Sums over `looks` looks that span `ticks` ticks, for each replica, densities being fractions of all n servers.
+
+    tail: (pools, levels, replicas). tail_square: (levels, replicas) of the tail of all pools together. queue, queue_square:
+    (replicas,) of the mean queue length. flow: (pools, levels, replicas) of the generator's image of `tail`, or (1, 1,
+    replicas) of that of `queue`, or empty. second: (replicas,) of that of the queue's square. counters: increments by name.
+    path: (looks,) mean queue length over replicas at every look.
+    """
+
+    looks: int
+    ticks: int
+    tail: np.ndarray
+    tail_square: np.ndarray
+    queue: np.ndarray
+    queue_square: np.ndarray
+    flow: np.ndarray
+    second: np.ndarray
+    counters: dict[str, np.ndarray]
+    path: np.ndarray
+
+    def __add__(self, other: Sums) -> Sums:
+        sums = {name: _padded_sum(getattr(self, name), getattr(other, name))
+                for name in ("tail", "tail_square", "queue", "queue_square", "flow", "second")}
+        counters = {name: self.counters[name] + other.counters[name] for name in self.counters}
+        return Sums(self.looks + other.looks, self.ticks + other.ticks, **sums, counters=counters,
+                    path=np.concatenate([self.path, other.path]))
+
+
+class Watch:
+    """An engine that is looked at; `passed` hears of the ticks done."""
+
+    def __init__(self, engine: Engine, passed: Callable[[int], None]) -> None:
+        self.engine, self._passed = engine, passed
+        self._most = int(np.clip(_CALL / engine.lanes, engine.chunk, engine.longest))
+
+    def skip(self, ticks: int) -> None:
+        """Let the replicas have so many ticks."""
+        while ticks:
+            part = min(ticks, self._most)
+            self._advance([part])
+            ticks -= part
+
+    def look(self, gaps: np.ndarray) -> Sums:
+        """Sums over one look after gaps[0] ticks, one after gaps[1] more, and so on."""
+        engine, replicas = self.engine, self.engine.replicas
+        before = {name: total.copy() for name, total in engine.totals.items()}
+        sums: Sums | None = None
+        rows: list[int] = []
+        for k, gap in enumerate(map(int, gaps)):
+            if gap > self._most:
+                self.skip(gap - self._most)
+                gap = self._most
+            rows.append(gap)
+            following = int(gaps[k + 1]) if k + 1 < len(gaps) else None
+            if following is None or len(rows) == SEGMENTS or sum(rows) + following > self._most:
+                for counts, taken in zip(self._advance(rows), rows, strict=True):
+                    one = _sums(engine.model, counts, taken)
+                    sums = one if sums is None else sums + one
+                rows = []
+        assert sums is not None  # at least one gap
+        counters = {name: (total - before.get(name, 0))[:replicas] for name, total in engine.totals.items()}
+        return Sums(**(vars(sums) | {"counters": counters, "ticks": int(np.sum(gaps))}))
+
+    def _advance(self, rows: list[int]) -> np.ndarray:
+        counts, _ = self.engine.advance(np.repeat(np.array(rows)[:, None], self.engine.replicas, axis=1))
+        self._passed(sum(rows) * self.engine.replicas)
+        return counts
+
+
+def _sums(model: Model, counts: np.ndarray, ticks: int) -> Sums:
+    tail = np.asarray(model.pool_tails(counts)) / model.n
+    everyone = tail.sum(axis=0)
+    queue = everyone.sum(axis=0)
+    flow, second = _balance(model, counts, tail, queue)
+    return Sums(1, ticks, tail, everyone**2, queue, queue**2, flow, second, {}, np.array([queue.mean()]))
+
+
+def _balance(model: Model, counts: np.ndarray, tail: np.ndarray, queue: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The generator's images of `tail` and of queue**2 in each replica, as far as the model allows."""
+    if isinstance(model, PopulationModel):
+        with jax.enable_x64(True):
+            flow, second = _generator(jax.tree.map(np.float64, model), counts.astype(np.float64), queue, 1.0 / model.n)
+            return np.asarray(flow), np.asarray(second)
+    known = model.steady()
+    if known.arrivals is None or known.rates is None or not known.lossless:
+        return np.zeros((1, 0, queue.size)), np.zeros_like(queue)
+    arrived, served = known.arrivals / model.n, np.tensordot(np.array(known.rates), tail[:, 0], 1)
+    return (arrived - served)[None, None], 2 * queue * (arrived - served) + (arrived + served) / model.n
+
+
+@jax.jit
+def _generator(model: PopulationModel, counts: jax.Array, queue: jax.Array, inverse_n: Any) -> tuple[jax.Array, jax.Array]:
+    rates = jax.vmap(model.rates, in_axes=(1, None), out_axes=1)(counts * inverse_n, inverse_n)
+    steps = np.asarray(model.pool_tails(model.jumps.T))
+    customers = steps.sum(axis=(0, 1))
+    second = 2 * queue * (customers @ rates) + inverse_n * (customers**2 @ rates)
+    return jnp.tensordot(jnp.asarray(steps, rates.dtype), rates, 1), second
+
+
+def _padded_sum(one: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """The sum of arrays (..., levels, replicas) that may have different numbers of levels."""
+    if one.ndim == 1 or one.shape == other.shape:
+        return one + other
+    levels = max(one.shape[-2], other.shape[-2])
+    return sum((np.pad(part, ((0, 0),) * (part.ndim - 2) + ((0, levels - part.shape[-2]), (0, 0))) for part in (one, other)),
+               np.zeros(()))

@@ -64,6 +64,7 @@ class Study(Result):
     d: int
     beta: float
     alpha: float
+    replacement: bool
 
     def coordinates(self) -> dict[str, Any]:
         """Labels of the dimensions, n among them."""
@@ -120,7 +121,7 @@ def scaling_study(d: int, beta: float, alpha: float = 0.5, *, n: Any, t_end: flo
     for model, (profile, limit_start) in zip(models, starts, strict=True):
         own = np.concatenate(bits.fold_in(words, np.array([model.n], np.uint32)))
         rows.append(_row(model, profile, limit_start, beta, times, replicas, int(own[0]) << 32 | int(own[1]), devices, progress))
-        study = _collect(rows, times, replicas, d, beta, alpha)
+        study = _collect(rows, times, replicas, d, beta, alpha, replacement)
         if folder is not None:
             study.save(folder / "study.nc")
             study.save_csv(folder / "study.csv")
@@ -203,7 +204,8 @@ def _sup(difference: np.ndarray, weights: np.ndarray) -> np.ndarray:
     return np.max(np.abs(difference) * weights, axis=(-2, -1))
 
 
-def _collect(rows: list[dict[str, Any]], times: np.ndarray, replicas: int, d: int, beta: float, alpha: float) -> Study:
+def _collect(rows: list[dict[str, Any]], times: np.ndarray, replicas: int, d: int, beta: float, alpha: float,
+             replacement: bool) -> Study:
     fields = {name: np.array([row[name] for row in rows]) for name in Study.dims if name != "times"}
     slopes = None
     if len(rows) > 1:
@@ -218,4 +220,5 @@ def _collect(rows: list[dict[str, Any]], times: np.ndarray, replicas: int, d: in
                   for name in ("bias", "fluctuation")}
         slopes["bias"] |= {"finite_eta": float(slope(fields["bias_finite"])), "asymptotic": -alpha}
         slopes["fluctuation"] |= {"predicted": -(1 - alpha) / 2}
-    return Study(attributes=provenance(), times=times, slopes=slopes, replicas=replicas, d=d, beta=beta, alpha=alpha, **fields)
+    return Study(attributes=provenance(), times=times, slopes=slopes, replicas=replicas, d=d, beta=beta, alpha=alpha,
+                 replacement=replacement, **fields)

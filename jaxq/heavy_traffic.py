@@ -22,10 +22,11 @@ from scipy.special import ive
 
 from . import _check, ode
 from .ensemble import Result
-from .rescaling import check_d, fixed_point_T, pi, profile, start_profile, stopping_time, tail_counts, theorem5_bound
+from .martingale import martingale
+from .rescaling import check_d, fixed_point_T, pi, profile, rate, start_profile, stopping_time, tail_counts, theorem5_bound
 
-__all__ = ["Limit", "finite_eta", "finite_eta_path", "fixed_point_T", "green", "integral_equation", "limit", "pi",
-           "start_profile", "stopping_time", "tail_counts", "theorem5_bound"]
+__all__ = ["Limit", "finite_eta", "finite_eta_path", "fixed_point_T", "green", "integral_equation", "limit", "martingale",
+           "pi", "start_profile", "stopping_time", "tail_counts", "theorem5_bound"]
 
 _MOST_LEVELS = 2**13
 _CHUNK = 2048  # RK4 steps by one compiled call
@@ -109,12 +110,12 @@ def finite_eta(ts: Any, initial: Any, d: int, beta: float, eta: float, *, levels
     Raises ValueError where 8192 levels do not hold it.
     """
     ts, d = _check.times(ts), check_d(d)
-    start, rate = profile("initial", initial, eta), _rate(beta, None, eta)
+    start, load = profile("initial", initial, eta), rate(beta, None, eta)
     printed = start.size if levels is None else _check.integer("levels", levels, 1)
 
     def solution(top: int, size: int) -> np.ndarray:
         T, free = np.concatenate([start, np.full(size - start.size, float(eta))]), np.arange(size) < top
-        return ode.solve(_nonlinear, T, ts, (d, rate, eta, free), step=_step(d, "odeint"),
+        return ode.solve(_nonlinear, T, ts, (d, load, eta, free), step=_step(d, "odeint"),
                          check=lambda T: _leaves_range(T, eta))[:, :printed]
 
     top, coarse, fine = _enough(solution, max(start.size, printed) + 8)
@@ -214,9 +215,9 @@ def _system(initial: Any, d: int, eta: float, beta: Any, arrival_rate: Any, abov
             levels: int | None) -> tuple[np.ndarray, np.ndarray, ode.RightHandSide, tuple[Any, ...], float]:
     """Start, the fixed part to add at the printed levels, right-hand side, parameters, and the value above the start."""
     if eta != math.inf:
-        start, rate = profile("initial", initial, eta), _rate(beta, arrival_rate, eta)
+        start, load = profile("initial", initial, eta), rate(beta, arrival_rate, eta)
         printed = start.size if levels is None else _check.integer("levels", levels, 1)
-        return start, np.zeros(printed), _nonlinear, (d, rate, eta), eta
+        return start, np.zeros(printed), _nonlinear, (d, load, eta), eta
     if beta is not None or arrival_rate not in (None, 1):
         raise ValueError(f"beta and arrival_rate need a finite eta, lambda is 1 in the limit; got beta={beta!r} and "
                          f"arrival_rate={arrival_rate!r}; give eta, or leave them out")
@@ -275,15 +276,6 @@ def _difference(coarse: np.ndarray, fine: np.ndarray) -> float:
 
 def _step(d: int, method: str, rate: float = 1.0) -> float:
     return ode.SPACING[method] / (2 * (d * max(rate, 1.0) + 1))  # ||J|| <= 2 (d lambda + 1)
-
-
-def _rate(beta: Any, arrival_rate: Any, eta: float) -> float:
-    eta = _check.real("eta", eta, 1.0)
-    if (beta is None) == (arrival_rate is None):
-        raise ValueError(f"give one of beta and arrival_rate = 1 - beta/eta; got {beta!r} and {arrival_rate!r}")
-    if beta is None:
-        return _check.real("arrival_rate", arrival_rate, 0.0, open_low=True)
-    return 1 - _check.real("beta", beta, 0.0, eta, open_low=True, open_high=True, hint="lambda = 1 - beta/eta") / eta
 
 
 def _level_numbers(name: str, value: Any) -> np.ndarray:

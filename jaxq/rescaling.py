@@ -86,7 +86,9 @@ def stopping_time(times: Any, T: Any, eta: float, *, a: float = 0.25, rho: float
 
     Args: times (time,); T (time, level) or (time, level, replica); 0 < a < 1/2; rho > d, d + 1 unless given.
 
-    Returns a float, or (replica,). Seen on the save grid only, so never before the true t*. Source: arXiv:1610.03522.
+    Returns a float, or (replica,) with inf for the replicas that never do. T is looked at on the save grid only, so this is
+    never before the true t*, and later where T was beyond the bound between saved times only; a finer grid tells by how much.
+    For simulated paths T = eta (1 - paths/n), from `simulate(..., save="paths")`. Source: arXiv:1610.03522.
     """
     times, T, d = _check.times(times), np.asarray(T, np.float64), check_d(d)
     a = _check.real("a", a, 0.0, 0.5, open_low=True, open_high=True)
@@ -125,6 +127,16 @@ def profile(name: str, T: Any, eta: float) -> np.ndarray:
         raise ValueError(f"{name} must satisfy 0 <= T_1 <= T_2 <= ... <= eta = {eta:g}; got T_{i + 1} = {T[i]:g}"
                          f"{f' after T_{i} = {T[i - 1]:g}' if i else ''}; T_i is eta (1 - S_i)")
     return np.clip(T, 0.0, eta)
+
+
+def rate(beta: Any, arrival_rate: Any, eta: float) -> float:
+    """lambda, given as itself or by beta; ValueError unless one of the two is."""
+    eta = _check.real("eta", eta, 1.0)
+    if (beta is None) == (arrival_rate is None):
+        raise ValueError(f"give one of beta and arrival_rate = 1 - beta/eta; got {beta!r} and {arrival_rate!r}")
+    if beta is None:
+        return _check.real("arrival_rate", arrival_rate, 0.0, open_low=True)
+    return 1 - _check.real("beta", beta, 0.0, eta, open_low=True, open_high=True, hint="lambda = 1 - beta/eta") / eta
 
 
 def check_d(d: Any) -> int:

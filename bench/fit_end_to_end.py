@@ -9,13 +9,11 @@ Each n is one run of `jaxq.stationary` with its own seed; `jaxq.fit_scaling` see
 from __future__ import annotations
 
 import argparse
-import datetime
-import platform
 import time
 import warnings
 from pathlib import Path
 
-import jax
+from provenance import provenance
 
 import jaxq
 from jaxq.fit import ScalingFit, fit_scaling
@@ -60,9 +58,7 @@ def main() -> None:
     table = [line for line in lines if line.startswith("|")]
     text = "\n".join([
         "# Fitting eta_n on jaxq's own runs", "",
-        f"`python bench/fit_end_to_end.py --replicas {options.replicas} --rel-error {options.rel_error:g}`, "
-        f"{datetime.date.today()}, {platform.system()}, Python {platform.python_version()}, JAX {jax.__version__}, "
-        f"jaxq {jaxq.__version__}.", "",
+        provenance(f"python bench/fit_end_to_end.py --replicas {options.replicas} --rel-error {options.rel_error:g}"), "",
         "Supermarket model, d = 2 with replacement, lambda_n = 1 - n^-alpha, n = 300, 1000, 3000, 10000. ± one standard error; "
         "`off`: estimate minus truth in standard errors; `may shift`: the estimate of what the term left out does; `s`: seconds "
         "of a fit once compiled.", "",

@@ -11,15 +11,13 @@ service ticks and null ticks do not matter, the best form of it. Both with and w
 from __future__ import annotations
 
 import argparse
-import datetime
 import math
-import os
-import platform
 import time
 from pathlib import Path
 
+from provenance import CORES, provenance
+
 N, D, LAMBDA, T = 200, 2, 0.9, 10.0
-CORES = os.cpu_count() or 1
 
 
 def main() -> None:
@@ -64,11 +62,9 @@ def main() -> None:
     default = sensitivity(model, [T], 1, replicas=2).step
     chosen = next(row for row in rows if row[0].startswith(f"common marks, step {default:.3g} "))
 
-    cpu = next((line.split(":")[1].strip() for line in Path("/proc/cpuinfo").read_text().splitlines() if "model name" in line), "?")
     lines = [
         "# Derivatives of simulated expectations", "",
-        f"`python bench/sensitivity.py --replicas {replicas}`, {datetime.date.today()}, {CORES} cores of {cpu}, "
-        f"{platform.system()}, Python {platform.python_version()}, JAX {jax.__version__}, jaxq {jaxq.__version__}.", "",
+        provenance(f"python bench/sensitivity.py --replicas {replicas}"), "",
         f"d E Q({T:g}) / d lambda, n = {N}, d = {D}, lambda = {LAMBDA}, from empty; the mean field's is 4.4170. Bias: the "
         f"estimate of the step's error that `sensitivity` gives. Default step: {default:g}.", "",
         "| estimator | derivative | std per replica | bias | over that of the default | seconds |", "|---|---|---|---|---|---|"]

@@ -13,9 +13,6 @@ random numbers drawn in vector registers by intrinsics; `occupancy`, counts in v
 from __future__ import annotations
 
 import argparse
-import datetime
-import os
-import platform
 import statistics
 import subprocess
 import tempfile
@@ -23,10 +20,16 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-CORES = len(os.sched_getaffinity(0))
+from provenance import CORES, provenance
+
 SIZES = (1000, 100_000, 10_000_000)
 REPLICAS = 4096
 LAMBDA = 0.9
+
+
+def compiler() -> str:
+    """The C compiler and its version."""
+    return subprocess.run(["cc", "--version"], capture_output=True, text=True).stdout.splitlines()[0]
 
 
 def build(folder: str) -> str:
@@ -53,12 +56,15 @@ def engine_rate(n: int, levels: int, seconds: float) -> tuple[Callable[[], float
 
     model = jaxq.Supermarket(n, 2, LAMBDA, levels=levels)
     run = Engine(model, np.floor(n * model.guess() + 0.5).astype(int), bits.key_words(1), REPLICAS)
-    takes = np.full((1, REPLICAS), int(seconds * 4e8 / REPLICAS) // run.chunk * run.chunk)
+    ticks = int(seconds * 4e8 / REPLICAS)
+    calls = -(-ticks // run.longest)
+    takes = np.full((1, REPLICAS), ticks // calls // run.chunk * run.chunk)
 
     def measure() -> float:
         start = time.perf_counter()
-        run.advance(takes)
-        return takes.size * takes[0, 0] / (time.perf_counter() - start)
+        for _ in range(calls):
+            run.advance(takes)
+        return calls * takes.size * takes[0, 0] / (time.perf_counter() - start)
 
     measure()
     return measure, run.compile_seconds
@@ -93,8 +99,6 @@ def main() -> None:
     import jax
 
     jax.config.update("jax_num_cpu_devices", CORES)
-    import jaxq
-
     seconds = 0.1 if options.quick else 1.5
     with tempfile.TemporaryDirectory() as folder:
         program = build(folder)
@@ -116,12 +120,8 @@ def main() -> None:
         pairs = [a / b for a, b in zip(rates[one], rates[other], strict=True)]
         return f"{statistics.median(pairs):.2f} ({min(pairs):.2f}-{max(pairs):.2f})"
 
-    cpu = next((line.split(":")[1].strip() for line in Path("/proc/cpuinfo").read_text().splitlines() if "model name" in line), "?")
     lines = [
-        "# Throughput", "",
-        f"`python bench/throughput.py --rounds {options.rounds}`, {datetime.date.today()}, {CORES} cores of {cpu}, "
-        f"{platform.system()}, Python {platform.python_version()}, JAX {jax.__version__}, jaxq {jaxq.__version__}, "
-        f"{subprocess.run(['cc', '--version'], capture_output=True, text=True).stdout.splitlines()[0]}.", "",
+        "# Throughput", "", provenance(f"python bench/throughput.py --rounds {options.rounds}", compiler()), "",
         f"Supermarket model, d = 2 with replacement, lambda = {LAMBDA}, {REPLICAS} replicas, 12 levels; millions of ticks per "
         "second on all cores, median of the rounds (least-most).", "",
         "| | " + " | ".join(f"n = {n:.0e}".replace("e+0", "e") for n in (*SIZES, 10**9)) + " |",

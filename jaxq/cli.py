@@ -10,9 +10,20 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from . import commands, flags
+from . import commands, commands_steady, flags
 
 EXIT_BAD_INPUT, EXIT_INTERRUPTED = 2, 130
+
+#: The models that can be simulated: name, what it is, its flags, how they make it, an example of them.
+MODELS = (
+    ("supermarket", "join the shortest of d queues, exact chain", flags.supermarket_flags, flags.supermarket,
+     "--n 1000 --d 2 --beta 1 --alpha 0.5"),
+    ("graph", "join the shortest of d neighbours on a graph, server by server", flags.graph_flags, flags.graph,
+     "--graph ring --n 100 --d 2 --arrival-rate 0.7"),
+    ("pull", "servers that become idle send a message to a router", flags.pull_flags, flags.pull,
+     "--n 1000 --routers 2 --arrival-rate 0.8 --fractions .5 .5 --service-rates 1.5 .5 --buffers 1 3"),
+    ("two-queues", "two queues, join the shorter", flags.two_queues_flags, flags.two_queues, "--capacity 5 --arrival-rate 1.6"),
+)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -57,25 +68,35 @@ def _parser() -> flags.Parser:
         return verbs.add_parser(verb, help=text).add_subparsers(dest="model", metavar="MODEL", required=True)
 
     simulate = models("simulate", "exact ensemble of a model on a time grid")
-    for name, text, add, build, example in (
-            ("supermarket", "join the shortest of d queues, exact chain", flags.supermarket_flags, flags.supermarket,
-             "--n 1000 --d 2 --beta 1 --alpha 0.5"),
-            ("graph", "join the shortest of d neighbours on a graph, server by server", flags.graph_flags, flags.graph,
-             "--graph ring --n 100 --d 2 --arrival-rate 0.7"),
-            ("pull", "servers that become idle send a message to a router", flags.pull_flags, flags.pull,
-             "--n 1000 --routers 2 --arrival-rate 0.8 --fractions .5 .5 --service-rates 1.5 .5 --buffers 1 3"),
-            ("two-queues", "two queues, join the shorter", flags.two_queues_flags, flags.two_queues,
-             "--capacity 5 --arrival-rate 1.6")):
+    for name, text, add, build, example in MODELS:
         leaf = flags.leaf(simulate, name, text, commands.simulate, build,
                           f"jaxq simulate {name} {example} --t-end 10 --replicas 1000")
         add(leaf)
         flags.time_flags(leaf)
         flags.run_flags(leaf)
         leaf.add_argument("--save", choices=("moments", "paths"), default="moments", help="paths: every path in --out too")
+    steady = models("stationary", "steady state of a model, with confidence intervals")
+    for name, text, add, build, example in MODELS:
+        leaf = flags.leaf(steady, name, text, commands_steady.stationary, build, f"jaxq stationary {name} {example}")
+        add(leaf)
+        flags.run_flags(leaf, replicas=256)
+        leaf.add_argument("--rel-error", type=flags.number, default=0.005,
+                          help="stop when stderr / mean of the mean queue length is at most this (default 0.005)")
+        leaf.add_argument("--warmup", type=flags.number, help="time left out (default: from theory, or from two starts that meet)")
+        leaf.add_argument("--horizon", type=flags.number, help="length of the window instead of --rel-error")
+        leaf.add_argument("--max-events", type=flags.number, default=1e11, help="ticks at which to end (default 1e11)")
     leaf = flags.leaf(models("ode", "mean-field ODE of a model"), "supermarket", "mean field of join the shortest of d queues",
                       commands.ode, flags.supermarket, "jaxq ode supermarket --d 2 --arrival-rate 0.9 --t-end 10 --num-times 11")
     flags.supermarket_flags(leaf, n_required=False)
     flags.time_flags(leaf)
+    theory = models("meanfield", "fixed point of the mean field and its 1/n correction")
+    for name, add, build, example in (
+            ("supermarket", flags.supermarket_flags, flags.supermarket, "--d 2 --arrival-rate 0.9 --n 100"),
+            ("pull", flags.pull_flags, flags.pull,
+             "--n 100 --routers 1 --arrival-rate 0.8 --fractions .5 .5 --service-rates 1.5 .5")):
+        leaf = flags.leaf(theory, name, "steady state at n = infinity, and the constant V of its 1/n term",
+                          commands_steady.meanfield, build, f"jaxq meanfield {name} {example}")
+        add(leaf)
     leaf = flags.leaf(verbs, "limit", "linear heavy-traffic system of T = eta (1 - S)", commands.limit, None,
                       "jaxq limit --d 2 --initial 1 3 7 15 --t-end 5 --num-times 6 --exact")
     leaf.add_argument("--d", type=flags.integer, required=True, help="servers a customer samples")
@@ -101,7 +122,7 @@ def _parser() -> flags.Parser:
     leaf = flags.leaf(study, "pull", "steady state of PULL against n and the number of routers", commands.study_pull, None,
                       "jaxq study pull --n 100 1000 --routers 1 2 5 --arrival-rate 0.9 --replicas 64 --out-dir pull")
     flags.pull_flags(leaf, many=True)
-    leaf.add_argument("--warmup", type=flags.number, help="time before the window (default: from the load and n)")
+    leaf.add_argument("--warmup", type=flags.number, help="time before the window (default: 10 relaxation times)")
     leaf.add_argument("--horizon", type=flags.number, help="length of the window (default: 4 warm-ups)")
     leaf.add_argument("--out-dir", metavar="DIR", help="write pull.nc, pull.csv and pull.png there")
     flags.run_flags(leaf)
@@ -120,6 +141,18 @@ def _parser() -> flags.Parser:
     leaf.add_argument("--horizon", type=flags.number, help="length of the window (default: 8 relaxation times)")
     leaf.add_argument("--out-dir", metavar="DIR", help="write graph.nc, graph.csv and graph.png there")
     flags.run_flags(leaf)
+    leaf = flags.leaf(verbs, "fit", "alpha and beta of lambda_n = 1 - beta n^-alpha from data at several n",
+                      commands_steady.fit, None, "jaxq fit run1.nc run2.nc run3.nc --plot fit.png")
+    leaf.add_argument("data", nargs="+", metavar="DATA", help="a study folder, results of stationary (.nc), or one CSV file with "
+                      "columns n, level, value, stderr [, t] [, quantity]")
+    leaf.add_argument("--prediction", choices=("refined", "fixed-point", "transient"),
+                      help="default: refined, and transient for data at times")
+    leaf.add_argument("--d", type=flags.integer, help="servers a customer samples (default: what the data say)")
+    leaf.add_argument("--fit-d", action="store_true", help="try d = 1 to 8 and keep the best")
+    leaf.add_argument("--no-replacement", action="store_true", help="d distinct servers (default: what the data say)")
+    leaf.add_argument("--levels", type=flags.integer, help="levels of each result to fit (default: up to 6)")
+    leaf.add_argument("--times", type=flags.number, nargs="+", help="saved times to fit (default: the last)")
+    leaf.add_argument("--profile", action="store_true", help="also 95 % intervals by profile likelihood")
     exact = models("exact", "exact solution of a small system")
     leaf = flags.leaf(exact, "two-queues", "two queues, join the shorter, stationary", commands.exact_two_queues, None,
                       "jaxq exact two-queues --capacity 5 --arrival-rate 1.6 --service-rates 1 1")

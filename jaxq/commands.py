@@ -35,17 +35,22 @@ def simulate(options: argparse.Namespace) -> None:
         from . import plot
 
         plot.save(plot.tails(result, _mean_field_of(model, result.times[-1])), options.plot)
-    _write(options, result)
-    _show(options, result, lambda: tables.tails(result.times, result.mean_queue_length, result.tail_mean,
+    write(options, result)
+    show(options, result, lambda: tables.tails(result.times, result.mean_queue_length, result.tail_mean,
                                                 result.mean_queue_length_stderr, result.tail_stderr))
 
 
 def _mean_field_of(model: Any, t_end: float) -> Any:
-    """The curve to draw beside a simulation: the supermarket model's own mean field."""
+    """What to draw beside a simulation of the supermarket model: its mean field, with the band of single systems where it has
+    few enough levels for that to be quick."""
+    from .linear_noise import linear_noise
     from .mean_field import mean_field
+    from .models.classes import SupermarketClasses
     from .models.supermarket import Supermarket
 
-    return mean_field(model, np.linspace(0, t_end, 200)) if isinstance(model, Supermarket) and t_end > 0 else None
+    if not isinstance(model, (Supermarket, SupermarketClasses)) or t_end <= 0:
+        return None
+    return (linear_noise if model.levels <= 16 else mean_field)(model, np.linspace(0, t_end, 100))
 
 
 def ode(options: argparse.Namespace) -> None:
@@ -57,8 +62,8 @@ def ode(options: argparse.Namespace) -> None:
         from . import plot
 
         plot.save(plot.curves(result.times, result.tail, "$S_{}$", "fraction of servers with at least $i$ customers"), options.plot)
-    _write(options, result)
-    _show(options, result, lambda: tables.tails(result.times, result.mean_queue_length, result.tail)
+    write(options, result)
+    show(options, result, lambda: tables.tails(result.times, result.mean_queue_length, result.tail)
           + f"\ntruncation error {result.truncation_error:.1e}")
 
 
@@ -72,9 +77,9 @@ def limit(options: argparse.Namespace) -> None:
         from . import plot
 
         plot.save(plot.curves(result.times, result.T, "$T_{}$", r"$T_i = \eta\,(1 - S_i)$"), options.plot)
-    _write(options, result)
+    write(options, result)
     header = ["time", *(f"T_{i + 1}" for i in range(result.T.shape[1]))]
-    _show(options, result, lambda: tables.table(header, [[t, *row] for t, row in zip(result.times, result.T, strict=True)])
+    show(options, result, lambda: tables.table(header, [[t, *row] for t, row in zip(result.times, result.T, strict=True)])
           + f"\ntruncation error {result.truncation_error:.1e}")
 
 
@@ -96,7 +101,7 @@ def study(options: argparse.Namespace) -> None:
         raise Kept(f"; the sizes finished are in {folder}" if folder else "") from None
     if options.plot or folder:
         plot.save(plot.study(result), options.plot or Path(folder or ".") / "study.png")
-    _write(options, result)
+    write(options, result)
 
     def text() -> str:
         rows = [[row["n"], row["eta"], row["arrival_rate"], tables.pm(row["bias"], row["bias_stderr"]), row["bias_finite"],
@@ -111,7 +116,7 @@ def study(options: argparse.Namespace) -> None:
                 f"predicted {spread['predicted']:g}"
                 + (f"\nstudy.nc, study.csv and study.png are in {folder}" if folder else "\n--out-dir DIR keeps data and figure"))
 
-    _show(options, result, text)
+    show(options, result, text)
 
 
 def study_pull(options: argparse.Namespace) -> None:
@@ -129,7 +134,7 @@ def study_pull(options: argparse.Namespace) -> None:
         result.save_csv(folder / "pull.csv")
     if options.plot or folder:
         plot.save(plot.pull(result), options.plot or Path(folder or ".") / "pull.png")
-    _write(options, result)
+    write(options, result)
 
     def text() -> str:
         names = ("p_wait", "p_block", "messages_per_customer", "mean_response_time")
@@ -137,7 +142,7 @@ def study_pull(options: argparse.Namespace) -> None:
                 for i, n in enumerate(result.n) for j, r in enumerate(result.routers)]
         return tables.table(["n", "routers", "P(wait)", "P(block)", "messages/customer", "response time"], rows)
 
-    _show(options, result, text)
+    show(options, result, text)
 
 
 def study_graph(options: argparse.Namespace) -> None:
@@ -149,13 +154,13 @@ def study_graph(options: argparse.Namespace) -> None:
     folder = None if options.out_dir is None else make_folder(options.out_dir)
     result = graph_study(options.kinds, options.degrees, options.n, options.d, options.arrival_rate, options.replicas, options.seed,
                          graph_seed=options.graph_seed, warmup=options.warmup, horizon=options.horizon,
-                         replacement=options.replacement)
+                         replacement=options.replacement, progress=options.progress)
     if folder:
         result.save(folder / "graph.nc")
         result.save_csv(folder / "graph.csv")
     if options.plot or folder:
         plot.save(plot.graph_gap(result), options.plot or Path(folder or ".") / "graph.png")
-    _write(options, result)
+    write(options, result)
 
     def text() -> str:
         rows = [[row["kind"], row["mean_degree"], tables.pm(row["mean_queue_length"], row["mean_queue_length_stderr"]),
@@ -164,17 +169,17 @@ def study_graph(options: argparse.Namespace) -> None:
                 + f"\ncomplete graph, n = {result.n}: {tables.pm(result.clique, result.clique_stderr)}; mean field "
                   f"{result.mean_field:.6g}")
 
-    _show(options, result, text)
+    show(options, result, text)
 
 
 def exact_two_queues(options: argparse.Namespace) -> None:
     """`jaxq exact two-queues`."""
     from .exact import two_queues
 
-    _no_plot(options)
+    no_plot(options)
     result = two_queues(options.capacity, options.arrival_rate, tuple(options.service_rates))
-    _write(options, result)
-    _show(options, result, lambda: f"blocking       {result.blocking:.12g}\nmean customers {result.mean_customers:.12g}\n"
+    write(options, result)
+    show(options, result, lambda: f"blocking       {result.blocking:.12g}\nmean customers {result.mean_customers:.12g}\n"
           f"P(both empty)  {result.p_empty:.12g}\n" + tables.table(["k", "P(queue 1 empty, queue 2 = k)"],
                                                                   [[k, p] for k, p in enumerate(result.p_0k) if p > 0]))
 
@@ -183,26 +188,29 @@ def exact(options: argparse.Namespace) -> None:
     """`jaxq exact supermarket` and `jaxq exact pull`."""
     from .exact import stationary, transient
 
-    _no_plot(options)
+    no_plot(options)
     if options.t_end is None:
         result: Any = stationary(options.build(options))
-        _show(options, result, lambda: f"mean queue length {result.mean_queue_length:.12g}\n" + tables.levels(result.tail))
+        show(options, result, lambda: f"mean queue length {result.mean_queue_length:.12g}\n" + tables.levels(result.tail))
     else:
         result = transient(options.build(options), flags.times(options))
-        _show(options, result, lambda: tables.tails(result.times, result.mean_queue_length, result.tail))
-    _write(options, result)
+        show(options, result, lambda: tables.tails(result.times, result.mean_queue_length, result.tail))
+    write(options, result)
 
 
-def _no_plot(options: argparse.Namespace) -> None:
+def no_plot(options: argparse.Namespace) -> None:
+    """Refuse --plot where a command has no figure."""
     if options.plot:
-        raise ValueError(f"--plot has no figure for an exact solution; got {options.plot!r}; use --out or --json")
+        raise ValueError(f"--plot has no figure for this command; got {options.plot!r}; use --out or --json")
 
 
-def _write(options: argparse.Namespace, result: Any) -> None:
+def write(options: argparse.Namespace, result: Any) -> None:
+    """Write the result to --out, with the command that made it."""
     result.attributes["command"] = options.command
     if options.out:
         result.save(options.out)
 
 
-def _show(options: argparse.Namespace, result: Any, text: Callable[[], str]) -> None:
+def show(options: argparse.Namespace, result: Any, text: Callable[[], str]) -> None:
+    """Print the result: the table, or with --json one object."""
     print(json.dumps(result.to_json()) if options.json else text())

@@ -22,7 +22,6 @@ from jax.sharding import NamedSharding, PartitionSpec
 from . import _check, bits
 from .chain import Model, tick_words
 
-BLOCK = 512        # replicas whose state stays in the cache together
 CHUNK = 32         # ticks whose marks are drawn at once
 SEGMENTS = 8       # saves per call of the compiled function
 MAX_TICK = 2**52
@@ -36,7 +35,8 @@ class Engine:
       key: two uint32 words (`bits.key_words`).
       replicas: their number R; replica r has id r.
       devices: JAX devices to shard the replicas over (default: all local ones).
-      block, chunk: replicas advanced together, ticks drawn together; choices of speed that never change a result.
+      block, chunk: replicas advanced together (None: the model's own choice), ticks drawn together; choices of speed that
+        never change a result.
 
     `ticks` (lanes,) int64 counts the ticks each replica has had and `totals` the model's counters, per lane, int64; lanes
     beyond the replicas only pad.
@@ -48,7 +48,7 @@ class Engine:
         devices = jax.local_devices() if devices is None else list(devices)
         devices = devices[: max(1, min(len(devices), replicas))]
         local = -(-replicas // len(devices))
-        wanted = BLOCK if block is None else _check.integer("block", block, 1)
+        wanted = model.block if block is None else _check.integer("block", block, 1)
         blocks = -(-local // wanted)
         self.block = -(-local // blocks)
         if block is None and self.block > 16:
@@ -75,13 +75,19 @@ class Engine:
         takes: (S <= segments, replicas) integers, together at most `longest` for a replica.
 
         Returns the counts after each segment, (S, states, replicas), and the counters' totals there by name, (S, replicas)
-        int64. A call that runs out of levels is done again with more.
+        int64. A call that runs out of levels is done again with more. Raises ValueError for more than `longest` ticks, and
+        beyond 2**52 in all.
         """
         rows, replicas = takes.shape
+        given = np.zeros(self.lanes, np.int64)
+        given[:replicas] = takes.sum(axis=0, dtype=np.int64)
+        if given.max() > self.longest:
+            raise ValueError(f"a replica can be given at most {self.longest} ticks in one call of advance, so that no counter of "
+                             f"{type(self.model).__name__} wraps; got {int(given.max())}; use several calls")
         keep = np.arange(self.segments) < rows
         padded = np.zeros((self.segments, self.lanes), np.int32)
         padded[:rows, :replicas] = takes
-        after = self.ticks + padded.sum(axis=0, dtype=np.int64)
+        after = self.ticks + given
         if after.max() >= MAX_TICK:
             raise ValueError(f"a replica can have fewer than 2**52 ticks; got {int(after.max())}; use a shorter horizon")
         low, high = self.ticks.astype(np.uint64) & np.uint64(0xFFFFFFFF), self.ticks >> 32

@@ -61,9 +61,10 @@ def time_flags(parser: Parser, num_times: int = 11, *, required: bool = True) ->
     parser.add_argument("--num-times", type=integer, default=num_times, help=f"save times from 0 to --t-end (default {num_times})")
 
 
-def run_flags(parser: Parser) -> None:
-    """What a simulation needs."""
-    parser.add_argument("--replicas", type=integer, required=True, help="independent copies")
+def run_flags(parser: Parser, replicas: int | None = None) -> None:
+    """What a simulation needs; `replicas` if they are not asked for."""
+    parser.add_argument("--replicas", type=integer, required=replicas is None, default=replicas,
+                        help="independent copies" + (f" (default {replicas})" if replicas else ""))
     parser.add_argument("--seed", type=integer, default=0, help="0 <= seed < 2^64 (default 0)")
     parser.add_argument("--devices", type=integer, help="devices to use (default: all; on CPU one per core)")
     parser.add_argument("--no-progress", dest="progress", action="store_false", default=None, help="no bar on stderr")
@@ -89,10 +90,12 @@ def supermarket_flags(parser: Parser, *, n_required: bool = True) -> None:
     parser.add_argument("--eta", type=number, help="eta itself")
     parser.add_argument("--buffer", type=capacity, default=None, help="customers a server holds (default: inf)")
     parser.add_argument("--no-replacement", action="store_true", help="sample d distinct servers")
+    pool_flags(parser)
 
 
 def supermarket(options: argparse.Namespace) -> Any:
-    """The `Supermarket` of the flags."""
+    """The `Supermarket` of the flags, or `SupermarketClasses` where they describe pools."""
+    from .models.classes import SupermarketClasses
     from .models.supermarket import Supermarket
 
     heavy = options.beta is not None or options.alpha is not None or options.eta is not None
@@ -102,6 +105,11 @@ def supermarket(options: argparse.Namespace) -> Any:
     if heavy and (options.beta is None or (options.n is None and options.eta is None)):
         raise ValueError("--alpha and --eta need --beta, and --alpha needs --n as well; give them, or --arrival-rate")
     n = max(10**6, options.d) if options.n is None else options.n  # the mean field ignores n
+    if options.fractions or options.service_rates or options.buffers:
+        if heavy:
+            raise ValueError("--fractions, --service-rates and --buffers need --arrival-rate, lambda per server; got --beta, "
+                             "--alpha or --eta, whose limit is that of like servers")
+        return SupermarketClasses(n, pools(options), options.d, options.arrival_rate, not options.no_replacement)
     if heavy:
         return Supermarket.heavy_traffic(n, options.d, options.beta, options.alpha, eta=options.eta,
                                          replacement=not options.no_replacement, buffer=options.buffer)
@@ -120,6 +128,8 @@ def graph_flags(parser: Parser) -> None:
     parser.add_argument("--arrival-rate", type=number, required=True, metavar="LAMBDA", help="per vertex")
     parser.add_argument("--buffer", type=capacity, default=None, help="customers a server holds (default: inf)")
     parser.add_argument("--replacement", action="store_true", help="draw neighbours with replacement, the own vertex among them")
+    parser.add_argument("--service-rates", nargs="+", default=None, metavar="FILE|MU",
+                        help="one number per vertex, or a text file of them (default: 1 each)")
 
 
 def graph(options: argparse.Namespace) -> Any:
@@ -150,7 +160,21 @@ def graph(options: argparse.Namespace) -> Any:
         if degree != int(degree):
             raise ValueError(f"--degree of a {name} graph must be an integer; got {degree:g}")
         made = graphs.ring(n, int(degree)) if name == "ring" else graphs.random_regular(n, int(degree), options.graph_seed)
-    return GraphSupermarket(made, options.d, options.arrival_rate, options.replacement, options.buffer)
+    return GraphSupermarket(made, options.d, options.arrival_rate, options.replacement, options.buffer,
+                            service_rates=_vertex_rates(options.service_rates))
+
+
+def _vertex_rates(words: list[str] | None) -> list[float] | None:
+    """The numbers of --service-rates, or those in the file it names."""
+    if words is None:
+        return None
+    required = "--service-rates must be one number per vertex or a text file of them"
+    try:
+        return [float(word) for word in words]
+    except ValueError:
+        if len(words) > 1:
+            raise ValueError(f"{required}; got {' '.join(words)!r}") from None
+    return numbers_in(words[0], required)
 
 
 def two_queues_flags(parser: Parser) -> None:
@@ -173,9 +197,7 @@ def pull_flags(parser: Parser, *, many: bool = False) -> None:
     parser.add_argument("--n", type=integer, nargs=count, required=True, help="number of servers")
     parser.add_argument("--routers", type=integer, nargs=count, required=True, help="number of routers R; 1 is join-idle-queue")
     parser.add_argument("--arrival-rate", type=number, required=True, metavar="LAMBDA", help="per server")
-    parser.add_argument("--fractions", type=number, nargs="+", default=[1.0], metavar="F", help="of the servers in each pool")
-    parser.add_argument("--service-rates", type=number, nargs="+", default=None, metavar="MU", help="of each pool (default 1)")
-    parser.add_argument("--buffers", type=capacity, nargs="+", default=None, metavar="B", help="of each pool, or inf (default)")
+    pool_flags(parser)
     parser.add_argument("--messages", choices=("withdraw", "stale"), default="withdraw",
                         help="of a server made busy by another router: deleted, or kept")
 
@@ -187,16 +209,27 @@ def pull(options: argparse.Namespace) -> Any:
     return Pull(options.n, pools(options), options.routers, options.arrival_rate, options.messages)
 
 
+def pool_flags(parser: Parser) -> None:
+    """Flags of pools of unlike servers."""
+    parser.add_argument("--fractions", type=number, nargs="+", default=None, metavar="F",
+                        help="of the servers in each pool (default: one pool)")
+    parser.add_argument("--service-rates", type=number, nargs="+", default=None, metavar="MU", help="of each pool (default 1)")
+    parser.add_argument("--buffers", type=capacity, nargs="+", default=None, metavar="B", help="of each pool, or inf (default)")
+
+
 def pools(options: argparse.Namespace) -> list[Any]:
     """The pools of the flags."""
     from .models.pools import Pool
 
-    count = len(options.fractions)
-    rates, buffers = options.service_rates or [1.0] * count, options.buffers or [None] * count
+    fractions = options.fractions or [1.0]
+    count, buffer = len(fractions), getattr(options, "buffer", None)  # --buffer is of all servers alike
+    if options.buffers and buffer is not None:
+        raise ValueError("give either --buffer for all servers or --buffers for each pool; got both")
+    rates, buffers = options.service_rates or [1.0] * count, options.buffers or [buffer] * count
     if len(rates) != count or len(buffers) != count:
         raise ValueError(f"--service-rates and --buffers need one value per pool; got {count} fractions, {len(rates)} rates and "
                          f"{len(buffers)} buffers; give as many of each")
-    return [Pool(*pool) for pool in zip(options.fractions, rates, buffers, strict=True)]
+    return [Pool(*pool) for pool in zip(fractions, rates, buffers, strict=True)]
 
 
 # values
@@ -231,10 +264,9 @@ def capacity(text: str) -> int | None:
     return None if text == "inf" else integer(text)
 
 
-def numbers_in(path: str) -> list[float]:
-    """The numbers of a text file, separated by white space or commas."""
+def numbers_in(path: str, required: str = "--start must be 'empty', 'fixed-point' or a file of numbers T_1 T_2 ...") -> list[float]:
+    """The numbers of a text file, separated by white space or commas; what was `required` begins the error."""
     try:
         return [float(word) for word in Path(path).read_text().replace(",", " ").split()]
     except (OSError, ValueError) as error:
-        raise ValueError("--start must be 'empty', 'fixed-point' or a file of numbers T_1 T_2 ...; "
-                         f"got {path!r} ({error})") from None
+        raise ValueError(f"{required}; got {path!r} ({error})") from None

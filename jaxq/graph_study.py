@@ -181,7 +181,8 @@ def graph_study(kinds: Sequence[str], degrees: Sequence[int], n: int, d: int, ar
         provenance(), np.array([kind for kind, *_ in points]), np.array([degree for _, degree, _ in points]),
         np.array([graph.mean_degree for *_, graph in points]), mean, error, mean - limit.mean_queue_length, error,
         np.array(pair), drift, limit.mean_queue_length, clique.mean_queue_length, clique.mean_queue_length_stderr, n, d, rate,
-        replicas, warmup, horizon, clique.events + sum(result.events for result in found), int(words[0]) << 32 | int(words[1]), graph_seed)
+        replicas, warmup, horizon, clique.events + sum(result.events for result in found),
+        int(words[0]) << 32 | int(words[1]), graph_seed)
 
 
 def _graph(kind: str, n: int, degree: int, seed: int) -> graphs.Graph:

@@ -136,7 +136,7 @@ def fixed_point(model: Model, *, levels: int | None = None) -> FixedPoint:
     """The fixed point of the mean field, by Newton's method on the model's drift from `model.guess()`.
 
     The Jacobian is exact (autodiff, float64). A guess from which Newton's method fails is first relaxed by the flow. Without
-    `levels` they are doubled until the last one is empty to 1e-14. n is ignored.
+    `levels` they are doubled until the last one is empty, and the flow into those beyond stops, to 1e-14. n is ignored.
 
     Raises ValueError for an overloaded system (lambda >= 1 without a buffer), a residual above 1e-10, or a model without
     a closed mean field.
@@ -154,7 +154,7 @@ def fixed_point(model: Model, *, levels: int | None = None) -> FixedPoint:
         if not (grows and last > 1e-14):
             density, residual = _newton(model, guess)
             tail = np.asarray(model.tail(density), np.float64)
-            if not (grows and tail[-1] > 1e-14):
+            if not (grows and max(tail[-1], _leak(model, density)) > 1e-14):
                 return FixedPoint({"model": repr(model)}, tail, density, float(tail.sum()), residual)
         if 2 * _levels(model) > _MOST_LEVELS:
             raise ValueError(f"fixed_point must fit in {_MOST_LEVELS} levels; got {model!r}, too near its full load; "
@@ -228,10 +228,25 @@ def _truncated(model: PopulationModel) -> bool:
     return bool(model.at_levels(2 * _levels(model)).jumps.shape[1] > model.jumps.shape[1])
 
 
+def _embedding(model: PopulationModel) -> tuple[PopulationModel, np.ndarray]:
+    """The model with twice the levels and where each state goes there, (more states, states): `grow` of unit counts says."""
+    larger, state = model.grow(model.state_of(np.eye(model.jumps.shape[1], dtype=np.int32)))
+    return larger, np.asarray(larger.counts(state), np.float64)
+
+
 def _doubled(model: PopulationModel, density: np.ndarray) -> tuple[PopulationModel, np.ndarray]:
-    """The model with twice the levels and the same density; `grow` of unit counts says where each state goes."""
-    larger, state = model.grow(model.state_of(np.eye(density.size, dtype=np.int32)))
-    return larger, np.asarray(larger.counts(state), np.float64) @ density
+    """The model with twice the levels and the same density."""
+    larger, places = _embedding(model)
+    return larger, places @ density
+
+
+def _leak(model: PopulationModel, density: np.ndarray) -> float:
+    """The fastest flow into a state that twice the levels would add: what the truncation holds back. The last tail fraction
+    does not tell where some servers hold more than `levels`, as those of a pool with a large buffer do."""
+    larger, places = _embedding(model)
+    with jax.enable_x64(True):
+        drift = np.asarray(larger.drift(jnp.asarray(places @ density)))
+    return float(np.max(np.abs(drift[~places.any(axis=1)]), initial=0.0))
 
 
 def _start(model: PopulationModel, initial: Any, levels: int | None) -> tuple[PopulationModel, np.ndarray]:

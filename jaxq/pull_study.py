@@ -98,7 +98,8 @@ def pull_study(pools: Sequence[Pool], arrival_rate: float, *, n: Any, routers: A
     words = bits.key_words(key)
 
     def run(model: Any, routers: int) -> Stationary:
-        return stationary(model, _own(words, model.n, routers), replicas=replicas, warmup=warmup, horizon=horizon, progress=progress)
+        return stationary(model, _own(words, model.n, routers), replicas=replicas, warmup=warmup, horizon=horizon,
+                          progress=progress)
 
     table: dict[str, list[Any]] = {name: [] for name in PullStudy.dims if name not in ("n", "routers")}
     alike = all(pool.rate == 1 and pool.buffer is None for pool in pools)

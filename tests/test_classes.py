@@ -164,6 +164,18 @@ def test_the_fixed_point_ends_the_flow():
     np.testing.assert_allclose(point.tail, jaxq.mean_field(model, [60.0]).tail[0], rtol=1e-6)
 
 
+def test_levels_are_judged_in_the_pool_that_needs_them():
+    """An unbounded pool at few levels beside a large buffer: the last tail fraction, the buffer's, is empty all the same.
+
+    Like servers but for a buffer that is never full: the fixed point is lambda**(2**i - 1), of which half sit in each pool.
+    """
+    model = SupermarketClasses(100, [Pool(0.5), Pool(0.5, 1.0, 40)], 2, 0.9)
+    object.__setattr__(model, "levels", 4)  # the class itself gives every pool the levels of the largest buffer
+    assert model.depths == (4, 40)
+    point = jaxq.fixed_point(model)
+    np.testing.assert_allclose(point.tail[:10], 0.9 ** (2.0 ** np.arange(1, 11) - 1), rtol=1e-11, atol=1e-14)
+
+
 def test_the_fixed_point_serves_every_customer():
     model = SupermarketClasses(100, UNBOUNDED, 2, 0.7)
     point = jaxq.fixed_point(model)

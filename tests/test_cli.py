@@ -112,6 +112,33 @@ def test_the_other_models_run_through_simulate(capsys, words):
     assert 0 < result["mean_queue_length"][1] < 5
 
 
+RUN = ["--t-end", "2", "--num-times", "2", "--replicas", "30", "--json"]
+POOLS = "simulate supermarket --n 20 --d 2 --arrival-rate 0.8 --fractions .5 .5 --service-rates 1.5 .5".split()
+RING = "simulate graph --graph ring --n 4 --d 2 --arrival-rate 0.7 --service-rates".split()
+
+
+@pytest.mark.parametrize(("words", "buffers"), [
+    ([*POOLS, "--buffers", "1", "inf", "--no-replacement"], (1, None)), ([*POOLS, "--buffer", "3"], (3, 3)),
+    ([*POOLS[:8], "--service-rates", "2"], (None,))])
+def test_pools_make_server_classes(capsys, monkeypatch, words, buffers):
+    made = []
+    monkeypatch.setattr(jaxq.SupermarketClasses, "clock", lambda model, clock=jaxq.SupermarketClasses.clock: made.append(model) or clock(model))
+    status, out, _ = run(capsys, *words, *RUN)
+    rates = (2.0,) if len(buffers) == 1 else (1.5, 0.5)
+    pools = [jaxq.Pool(1 / len(buffers), rate, buffer) for rate, buffer in zip(rates, buffers, strict=True)]
+    assert status == 0
+    assert made[0] == jaxq.SupermarketClasses(20, pools, 2, 0.8, "--no-replacement" not in words)
+    assert json.loads(out)["mean_queue_length"][1] > 0
+
+
+def test_service_rates_of_vertices_from_words_or_a_file(capsys, tmp_path):
+    (tmp_path / "rates.txt").write_text("0, 2\n1 1.5")
+    outs = [json.loads(run(capsys, *RING, *rates, *RUN)[1]) for rates in (["0", "2", "1", "1.5"], [tmp_path / "rates.txt"])]
+    same = jaxq.simulate(jaxq.GraphSupermarket(jaxq.graphs.ring(4), 2, 0.7, service_rates=[0, 2, 1, 1.5]), [0, 2], 0, replicas=30)
+    for out in outs:
+        assert out["mean_queue_length"] == same.mean_queue_length.tolist()
+
+
 def test_study_writes_data_table_and_figure(capsys, tmp_path):
     status, out, err = run(capsys, *STUDY, "--out-dir", tmp_path / "study")
     assert (status, err) == (0, "")
@@ -160,6 +187,11 @@ NO_N = [word for word in SIMULATE if word not in ("--n", "200")]
       "--replicas", "2"], "fraction"),
     (["simulate", "pull", "--n", "4", "--routers", "1", "--arrival-rate", "0.5", "--buffers", "1", "2", "--t-end", "1",
       "--replicas", "2"], "one value per pool"),
+    ([*POOLS, *RUN, "--buffer", "2", "--buffers", "1", "2"], "give either --buffer for all servers or --buffers for each pool"),
+    ([*POOLS, *RUN, "--buffers", "1"], "one value per pool"), ([*POOLS, *RUN, "--fractions", ".5", ".4"], "must sum to 1"),
+    ([*SIMULATE, "--fractions", ".5", ".5"], "--fractions, --service-rates and --buffers need --arrival-rate"),
+    ([*RING, "1", "2", *RUN], "service_rates must be n = 4 finite rates"), ([*RING, "nowhere.txt", *RUN], "a text file of them; got 'nowhere.txt'"),
+    ([*RING, "1", "x", *RUN], "or a text file of them; got '1 x'"),
     (["limit", "--d", "2", "--t-end", "1", "--initial", "inf"], "--initial must be a finite number"),
     ([*STUDY, "--n", "5", "7"], "the least n is"), ([*STUDY, "--start", "nowhere.txt"], "--start must be 'empty', 'fixed-point' or a file"),
     ([*STUDY, "--out-dir", "/proc/x"], "the results need a folder that can be written"), ([*STUDY, "--beta", "0"], "beta must be")])

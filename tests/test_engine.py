@@ -78,6 +78,20 @@ def test_replicas_blocks_chunks_calls_and_devices_do_not_matter(name):
     same(final_counts(model, replicas=7, devices=jax.devices()[:1]))
 
 
+@pytest.mark.parametrize("rows", [1, 4])
+def test_a_call_gives_no_more_ticks_than_counters_hold(rows):
+    """Lanes of 16 bits also count the arrivals beyond the levels: 32767 ticks a call."""
+    run = engine.Engine(SYSTEMS["packed"], None, bits.key_words(0), 2)
+    assert run.longest == 2**15 - 1
+    with pytest.raises(ValueError, match=r"at most 32767 ticks in one call of advance.* got 32768; use several calls"):
+        run.advance(np.full((rows, 2), 2**15 // rows))
+    wide = engine.Engine(SYSTEMS["buffer"], None, bits.key_words(0), 2)
+    with pytest.raises(ValueError, match=r"at most 1073741824 ticks .* got 4294967296"):
+        wide.advance(np.full((1, 2), 2**32))
+    assert not run.ticks.any()
+    assert not wide.ticks.any()
+
+
 def test_segments_of_different_lengths_are_saved_where_they_end():
     model = SYSTEMS["packed"]
     run = engine.Engine(model, None, bits.key_words(3), 4)

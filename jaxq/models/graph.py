@@ -21,11 +21,15 @@ import jax.numpy as jnp
 import numpy as np
 
 from .. import _check, bits
-from ..chain import Model, ceil_clock
+from ..chain import Model, Steady, ceil_clock
 from ..graphs import Graph
 from . import graph_draw, graph_start
-from .supermarket import MAX_D
+from .supermarket import MAX_D, exponents
 
+#: Vertices above which one replica is advanced at a time. Ticks of many replicas side by side are vector operations, but
+#: touch memory all over; the lengths of one replica, a byte each, stay in the cache, and XLA compiles its ticks, scalar reads
+#: and one scalar write, to a plain loop. At d = 2 the two are equally fast near 2e4.
+LARGE = 20_000
 _SERVICE, _NOTHING = np.int32(-3), np.int32(-4)  # instead of a place to look up, in the marks of d <= 2
 
 
@@ -33,7 +37,7 @@ class Size(NamedTuple):
     """What a compiled tick depends on, all of it following from the parameters.
 
     words: how numbers are drawn (`graph_draw`). complete: the complete graph. regular: one degree for all. absent: a vertex
-    may have fewer than d - 1 neighbours. unequal: service rates differ.
+    may have fewer than d - 1 neighbours. unequal: service rates differ. large: more than `LARGE` vertices.
     """
 
     words: str
@@ -41,6 +45,7 @@ class Size(NamedTuple):
     regular: bool
     absent: bool
     unequal: bool
+    large: bool
 
 
 @dataclass(frozen=True)
@@ -74,7 +79,7 @@ class GraphSupermarket(Model, leaves=("graph", "arrival_rate", "service_rates"))
     buffer: int | None = None
     levels: int = 16
     service_rates: Any = None
-    size: Size = field(init=False, repr=False, default=Size("narrow", True, True, False, False))
+    size: Size = field(init=False, repr=False, default=Size("narrow", True, True, False, False, False))
     lane: str = field(init=False, repr=False, default="int8")
 
     def __post_init__(self) -> None:
@@ -91,7 +96,7 @@ class GraphSupermarket(Model, leaves=("graph", "arrival_rate", "service_rates"))
         rates = None if self.service_rates is None else _rates(self.service_rates, graph.n)
         least, most = graph.least_degree, graph.largest_degree
         size = Size(graph_draw.word_size(graph.n, most, d, rate), graph.is_complete, least == most,
-                    least < d - 1 and not self.replacement, rates is not None)
+                    least < d - 1 and not self.replacement, rates is not None, graph.n > LARGE)
         lane = "int8" if levels < 2**7 - 1 else "int16" if levels < 2**15 - 1 else "int32"
         for name, value in (("d", d), ("arrival_rate", rate), ("replacement", bool(self.replacement)), ("levels", levels),
                             ("service_rates", rates), ("size", size), ("lane", lane)):
@@ -101,6 +106,10 @@ class GraphSupermarket(Model, leaves=("graph", "arrival_rate", "service_rates"))
     def n(self) -> int:  # type: ignore[override]
         """Number of vertices."""
         return self.graph.n
+
+    @property
+    def block(self) -> int:
+        return 1 if self.size.large else 512
 
     @property
     def words(self) -> int:
@@ -172,32 +181,31 @@ class GraphSupermarket(Model, leaves=("graph", "arrival_rate", "service_rates"))
         lane = jnp.arange(replicas, dtype=np.int32)
         flat = q.reshape(-1)
 
-        def length_of(server: Any) -> Any:
-            return flat.at[server * np.int32(replicas) + lane].get(mode="promise_in_bounds")
+        def lengths_of(servers: list[Any]) -> list[Any]:
+            return graph_draw.take_each(flat, [server * np.int32(replicas) + lane for server in servers])
 
         if self.d > 2:
             kind, (own, *places), word = mark
             arrival, service = kind > 0, kind < 0
             servers = [own, *(graph_draw.look_up(tables, self.size, place, own) for place in places)]
             here = [None, *(place != graph_draw.ABSENT if self.size.absent else None for place in places)]
-            lengths = [length_of(server) for server in servers]
+            lengths = lengths_of(servers)
             shortest, at_shortest = _choose(servers, lengths, here, word)
             chosen, length = jnp.where(arrival, at_shortest, own), jnp.where(arrival, shortest, lengths[0])
         else:
             first, place = mark
             arrival, service = place > _SERVICE, place == _SERVICE
             own = first ^ (first >> np.int32(31))
-            chosen = own
-            length = length_of(own)
+            # at d = 1 its own length, twice
+            other = jnp.where(place >= 0, graph_draw.look_up(tables, self.size, place, own), own) if self.d == 2 else own
+            chosen, (length, asked) = own, lengths_of([own, other])
             if self.d == 2:
-                other = jnp.where(place >= 0, graph_draw.look_up(tables, self.size, place, own), own)
-                asked = length_of(other)
                 swap = (asked < length) | ((asked == length) & (first < 0))  # at equal lengths by the sign
                 chosen, length = jnp.where(swap, other, own), jnp.minimum(asked, length)
         up, down, stay = (np.array(step, q.dtype) for step in (1, -1, 0))
         full = arrival & (length >= self.buffer) if self.buffer is not None else jnp.zeros_like(arrival)
         after = length + jnp.where(arrival & ~full, up, jnp.where(service & (length > stay), down, stay))
-        flat = flat.at[chosen * np.int32(replicas) + lane].set(after, unique_indices=True, mode="promise_in_bounds")
+        flat = graph_draw.put(flat, chosen * np.int32(replicas) + lane, after)
         if self.buffer is not None:
             lost = lost + full.astype(np.int32)
         return flat.reshape(q.shape), jnp.maximum(highest, after.astype(np.int32)), arrivals + arrival.astype(np.int32), lost
@@ -208,6 +216,19 @@ class GraphSupermarket(Model, leaves=("graph", "arrival_rate", "service_rates"))
 
     def tail(self, counts: Any) -> Any:
         return counts
+
+    def steady(self) -> Steady:
+        n, load = self.n, self.n * self.arrival_rate / float(self._services())
+        if self.buffer is None and load >= 1:
+            raise ValueError("a steady state needs fewer arrivals than services, or a buffer; got "
+                             f"{n * self.arrival_rate:g} arrivals and {float(self._services()):g} services per unit time; "
+                             "lower arrival_rate or give a buffer")
+        crowd = math.inf
+        if load < 1:  # twice the complete graph's mean queue
+            crowd = 1 + math.ceil(2 * (load / (1 - load) if self.d == 1 else np.sum(load ** exponents(self.d, 64))))
+        rates = None if self.size.unequal else (1.0,)
+        return Steady(n * self.arrival_rate, rates, lossless=self.buffer is None,
+                      starts=(None, np.full(n, int(min(crowd, self.buffer or crowd)))))
 
     def counters(self, state: Any) -> tuple[dict[str, jax.Array], Any]:
         q, highest, arrivals, lost = state

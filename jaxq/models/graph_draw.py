@@ -7,6 +7,7 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 
 from .. import bits
 
@@ -91,8 +92,36 @@ def look_up(tables: Any, size: Any, place: Any, own: Any) -> Any:
     """The vertex at a place of the list; the vertex itself where there is none to ask."""
     if size.complete:
         return place
-    neighbour = tables["neighbours"].at[jnp.maximum(place, 0)].get(mode="promise_in_bounds")
+    neighbour = take(tables["neighbours"], jnp.maximum(place, 0))
     return jnp.where(place >= 0, neighbour, own)
+
+
+def take(entries: Any, index: Any) -> Any:
+    """entries[index], for a vector of indices (replicas,)."""
+    if index.size == 1:
+        return lax.dynamic_slice(entries, (index[0],), (1,))
+    return entries.at[index].get(mode="promise_in_bounds")
+
+
+def take_each(entries: Any, indices: list[Any]) -> list[Any]:
+    """entries[index] for each vector of indices; at least two of them.
+
+    For one replica the entries are read in a loop of their own: what is computed from them then uses the values read, not
+    the entries again, so that XLA can write the next entry in place. Reads fused elsewhere make it copy all n at every tick.
+    """
+    if indices[0].size > 1:
+        return [take(entries, index) for index in indices]
+    where = jnp.concatenate(indices)
+    found = lax.fori_loop(0, len(indices), lambda k, found: lax.dynamic_update_slice(
+        found, lax.dynamic_slice(entries, (where[k],), (1,)), (k,)), jnp.zeros(len(indices), entries.dtype))
+    return [found[k:k + 1] for k in range(len(indices))]
+
+
+def put(entries: Any, index: Any, values: Any) -> Any:
+    """The entries with `values` (replicas,) at distinct indices."""
+    if index.size == 1:
+        return lax.dynamic_update_slice(entries, values, (index[0],))
+    return entries.at[index].set(values, unique_indices=True, mode="promise_in_bounds")
 
 
 def _distinct(picks: list[Any], taken: list[Any]) -> list[Any]:

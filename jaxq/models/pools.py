@@ -9,6 +9,7 @@ from fractions import Fraction
 from typing import Any
 
 import jax
+import numpy as np
 
 from .. import _check, bits
 
@@ -92,3 +93,26 @@ def type_bounds(model: Any, clock: float) -> list[int]:
     arrival = bits.threshold64(arrivals, clock)
     tops = [2**64 - bits.threshold64(sum(services[pool:], Fraction(0)), clock) for pool in range(len(services))]
     return [arrival, *(max(arrival, top) for top in tops)]
+
+
+def tails(initial: Any, servers: Sequence[int], buffers: Sequence[int | None]) -> list[np.ndarray]:
+    """Integer tail counts (levels,) of each pool from what the user gave: None (empty) or one list for each pool.
+
+    Raises ValueError where they are not tails of pools with these servers and buffers.
+    """
+    if initial is None:
+        return [np.zeros(0, np.int64) for _ in buffers]
+    if not isinstance(initial, (list, tuple, np.ndarray)) or len(initial) != len(buffers):
+        raise ValueError(f"initial must be one list of tail counts for each of the {len(buffers)} pools, such as "
+                         f"{[[2, 1]] * len(buffers)}; got {initial!r}")
+    found = []
+    for pool, (given, most, buffer) in enumerate(zip(initial, servers, buffers, strict=True)):
+        tail = _check.vector(f"initial[{pool}]", given if np.size(given) else [0])
+        if tail.dtype.kind == "f" or np.any(np.diff(tail) > 0) or tail.max() > most or tail.min() < 0:
+            raise ValueError(f"initial[{pool}] must be integer tail counts with {most} >= x_1 >= x_2 >= ... >= 0, for the "
+                             f"{most} servers of the pool; got {given!r}")
+        tail = np.trim_zeros(tail, "b").astype(np.int64)
+        if buffer is not None and tail.size > buffer:
+            raise ValueError(f"initial[{pool}] must have no customers above the buffer of {buffer}; got {tail.size} levels")
+        found.append(tail)
+    return found

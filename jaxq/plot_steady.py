@@ -1,0 +1,129 @@
+"""Figures of steady states: estimates beside their theory, studies, and fits. `jaxq.plot` gives them to users."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .plot_style import COLOURS, MARKERS, STYLE, log_n, styled
+
+
+@styled
+def stationary(result: Any, refined: Any = None, *, ax: Any = None) -> Any:
+    """The stationary tail with 95 % error bars on a logarithmic scale, beside the mean field and its 1/n refinement.
+
+    Args: result, a `Stationary`; refined, a `Refined` of the same model. Returns the axes.
+    """
+    shown = result.tail > np.maximum(1.96 * result.tail_stderr, 1e-12)  # a logarithm has no place for less
+    level = np.arange(1, result.tail.size + 1)[shown]
+    ax.errorbar(level, result.tail[shown], yerr=1.96 * result.tail_stderr[shown], color=COLOURS[0], marker=MARKERS[0], markersize=4,
+                linestyle="none", capsize=2, label="simulation")
+    if refined is not None:
+        count = int(level[-1])
+        better = np.where(refined.refined_tail > 0, refined.refined_tail, np.nan)[:count]
+        for values, colour, style, label in ((refined.fixed_point[:count], "black", "--", "mean field"),
+                                             (better, COLOURS[1], "-", "mean field and its $1/n$ term")):
+            ax.plot(np.arange(1, len(values) + 1), values, color=colour, linestyle=style, linewidth=1, label=label)
+    ax.set(yscale="log", xlabel="customers $i$", ylabel="fraction of servers with at least $i$ customers")
+    ax.xaxis.get_major_locator().set_params(integer=True)
+    ax.legend()
+    return ax
+
+
+def fit(result: Any) -> Any:
+    """A `ScalingFit`: 1 - lambda_n at each n by itself with the power law and its 95 % band, beside the residuals in standard
+    errors, those of one n apart by level. Returns the two axes."""
+    import matplotlib.pyplot as plt
+
+    with plt.rc_context(STYLE):
+        figure, (left, right) = plt.subplots(1, 2, figsize=(9.5, 4.2), layout="constrained")
+        n = np.geomspace(result.n.min() / 1.3, result.n.max() * 1.3, 200)
+        relative = result.beta_stderr / result.beta
+        error = np.sqrt(relative**2 + (np.log(n) * result.alpha_stderr) ** 2
+                        - 2 * np.log(n) * result.correlation * relative * result.alpha_stderr)
+        line = result.beta * n**-result.alpha
+        left.fill_between(n, line * np.exp(-1.96 * error), line * np.exp(1.96 * error), color=COLOURS[0], alpha=0.25, linewidth=0,
+                          label="95 % band")
+        left.plot(n, line, color=COLOURS[0], linewidth=1.2, label=r"fit $\beta n^{-\alpha}$")
+        left.errorbar(result.n, result.gap, yerr=1.96 * result.gap_stderr, color="black", marker="o", markersize=4,
+                      linestyle="none", capsize=2, label="each $n$ by itself")
+        log_n(left, np.unique(result.n))
+        left.set(yscale="log", ylabel=r"$1 - \lambda_n$")
+        left.legend()
+        levels = np.unique(result.row_level)
+        apart = dict(zip(levels.tolist(), 1.25 ** (np.arange(levels.size) - (levels.size - 1) / 2), strict=True))
+        for k, level in enumerate(levels.tolist()):
+            mine = result.row_level == level
+            right.errorbar(result.row_n[mine] * apart[level], (result.value - result.fitted)[mine] / result.value_stderr[mine],
+                           yerr=1.96, color=COLOURS[k % 7], marker=MARKERS[k % 7], markersize=4, linestyle="none", capsize=2,
+                           linewidth=1, label=f"$S_{{{level}}}$" if level else "$Q$")
+        right.axhline(0.0, color="black", linewidth=0.8)
+        log_n(right, np.unique(result.n))
+        right.set(ylabel="data minus fit, in standard errors")
+        right.legend(ncols=2)
+        figure.suptitle(rf"$\alpha = {result.alpha:.4f} \pm {result.alpha_stderr:.4f}$, $\beta = {result.beta:.3f} \pm "
+                        rf"{result.beta_stderr:.3f}$, $d = {result.d}$: {result.prediction}, $\chi^2 = {result.chi_square:.1f}$ on "
+                        rf"{result.dof} degrees of freedom, $p = {result.p_value:.2g}$; bars of 95 %", fontsize=9)
+    return left, right
+
+
+def pull(result: Any) -> Any:
+    """The figure of a PULL study: P(wait) against n for each R, and the mean response time. Returns the two axes."""
+    import matplotlib.pyplot as plt
+
+    with plt.rc_context(STYLE):
+        figure, axes = plt.subplots(1, 2, figsize=(9.5, 4.0), layout="constrained")
+        for ax, name, other, label in ((axes[0], "p_wait", "supermarket_p_wait", "P(wait)"),
+                                       (axes[1], "mean_response_time", "supermarket_response_time", "mean response time")):
+            for j, routers in enumerate(result.routers):
+                ax.errorbar(result.n, getattr(result, name)[:, j], yerr=1.96 * getattr(result, f"{name}_stderr")[:, j],
+                            color=COLOURS[j % 6], marker=MARKERS[j % 7], markersize=4, linewidth=1, capsize=2,
+                            label=f"PULL, $R = {routers}$")
+            if np.all(np.isfinite(getattr(result, other))):
+                ax.errorbar(result.n, getattr(result, other), yerr=1.96 * getattr(result, f"{other}_stderr"), color="black",
+                            marker="X", markersize=4, linestyle="--", linewidth=1, capsize=2, label="shorter of two")
+            log_n(ax, result.n)
+            ax.set(ylabel=label)
+        axes[0].set_yscale("log")
+        axes[1].legend()
+        figure.suptitle(rf"PULL at $\lambda = {result.arrival_rate:g}$ per server: {result.replicas} replicas, errors of 95 %",
+                        fontsize=9)
+    return tuple(axes)
+
+
+@styled
+def bike_sharing(result: Any, *, ax: Any = None) -> Any:
+    """Problematic stations against fleet size, with the choice between two stations and without. Returns the axes."""
+    for k, (values, best, least, label) in enumerate((
+            (result.problematic, result.best_fleet, result.best_problematic, "emptier of two stations"),
+            (result.plain_problematic, result.plain_best_fleet, result.plain_best_problematic, "one station"))):
+        ax.plot(result.fleet, values, color=COLOURS[k], linestyle=("-", "--")[k], linewidth=1.2, label=label)
+        ax.plot(best, least, color=COLOURS[k], marker=MARKERS[k], markersize=5)
+    ax.set(xlabel="bikes per station", ylabel="fraction of problematic stations", yscale="log")
+    ax.legend()
+    return ax
+
+
+@styled
+def graph_gap(result: Any, *, ax: Any = None) -> Any:
+    """Mean queue length above the clique's mean field against the mean degree, 95 % errors, with the pair approximation."""
+    for k, kind in enumerate(dict.fromkeys(result.kind.tolist())):
+        mine = result.kind == kind
+        ax.errorbar(result.mean_degree[mine], result.gap[mine], yerr=1.96 * result.gap_stderr[mine], color=COLOURS[k],
+                    marker=MARKERS[k], markersize=4, linewidth=1, capsize=2, label=kind)
+    known = np.isfinite(result.pair_approximation)
+    pairs = dict(zip(result.mean_degree[known].tolist(), result.pair_approximation[known] - result.mean_field, strict=True))
+    if pairs:
+        degrees = sorted(pairs)
+        ax.plot(degrees, [pairs[degree] for degree in degrees], color="black", linestyle=":", marker="x", markersize=4,
+                linewidth=1, label="pair approximation")
+    ax.axhline(result.clique - result.mean_field, color="black", linestyle="--", linewidth=0.8, label="complete graph, same $n$")
+    from matplotlib.ticker import NullLocator
+
+    ax.set(xscale="log", yscale="log", xlabel="mean degree", ylabel="mean queue length above the mean field")
+    asked = sorted(set(result.degree.tolist()))
+    ax.set_xticks(asked, labels=map(str, asked))
+    ax.xaxis.set_minor_locator(NullLocator())
+    ax.legend(title=rf"$n = {result.n}$, $d = {result.d}$, $\lambda = {result.arrival_rate:g}$")
+    return ax

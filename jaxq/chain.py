@@ -38,9 +38,9 @@ class Steady:
     rates: service rates of the pools of `pool_tails`; None where the servers of a pool differ, or for no queue.
     fractions: of the servers in each pool.
     lossless: every customer is served.
-    relaxation: time constant of the slowest mode, in time units; None where no theory gives it.
-    starts: initial states for `init`: one near the steady state where the relaxation is known, else an empty and a crowded
-      one, so that their meeting shows when the start is forgotten.
+    relaxation: time constant of the slowest mode, in time units, or what theory says of it; None where it says nothing.
+    starts: initial states for `init`: one near the steady state where the relaxation is known, else one below and one above
+      it, so that their meeting shows when the start is forgotten.
     """
 
     arrivals: float | None = None

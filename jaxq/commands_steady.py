@@ -105,7 +105,7 @@ def _steady(result: Any) -> str:
         lines += [line(f"busy, pool {k + 1}", "busy", k) for k in range(len(result.busy))]
     if result.messages_per_customer is not None:
         lines.append(line("messages per customer", "messages_per_customer"))
-    used = int((result.tail > 0).sum())
+    used = result.tail.size
     lines += [line(f"S_{k + 1}", "tail", k) for k in range(min(used, _LEVELS))]
     if used > _LEVELS:
         lines.append(f"levels to S_{used} are in --json and --out")

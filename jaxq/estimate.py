@@ -47,6 +47,7 @@ class Regression:
         centred = flat - flat.mean(axis=0)
         residual = centred - self._basis @ (self._basis.T @ centred)
         error = np.sqrt((self._weights / (1 - self._leverage)) ** 2 @ residual**2)
+        error = np.maximum(error, 4 * np.finfo(float).eps * np.max(np.abs(flat), axis=0))  # where controls leave rounding only
         return (self._weights @ flat).reshape(values.shape[1:]), error.reshape(values.shape[1:])
 
     def ratio(self, numerator: np.ndarray, denominator: np.ndarray) -> tuple[Any, Any]:

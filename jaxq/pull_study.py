@@ -33,10 +33,10 @@ class PullStudy(Result):
     """
 
     dims: ClassVar[dict[str, tuple[str, ...]]] = {
-        "n": ("n",), "routers": ("routers",),
+        "n": ("n",), "routers": ("routers",), "warmup": ("n", "routers"),
         **{name + suffix: ("n", "routers") for name in _MEASURES for suffix in ("", "_stderr")},
         **{f"supermarket_{name}{suffix}": ("n",) for name in ("p_wait", "p_block", "response_time") for suffix in ("", "_stderr")}}
-    json_keys: ClassVar[tuple[str, ...]] = (*dims, "arrival_rate", "warmup", "horizon", "replicas", "seed")
+    json_keys: ClassVar[tuple[str, ...]] = (*dims, "arrival_rate", "horizon", "replicas", "seed")
 
     n: np.ndarray
     routers: np.ndarray
@@ -54,8 +54,8 @@ class PullStudy(Result):
     supermarket_p_block_stderr: np.ndarray
     supermarket_response_time: np.ndarray
     supermarket_response_time_stderr: np.ndarray
+    warmup: np.ndarray
     arrival_rate: float
-    warmup: float
     horizon: float
     replicas: int
     seed: int
@@ -84,17 +84,17 @@ def pull_study(pools: Sequence[Pool], arrival_rate: float, *, n: Any, routers: A
       pools, arrival_rate, messages: as in `Pull`. n, routers: increasing lists.
       replicas: independent copies, at least 2.
       key: as in `simulate`; every (n, routers) has its own.
-      warmup, horizon: time before the window, and the window. None: 10 relaxation times at the largest n (the queues, and the
-        split of the messages over the routers), and 4 times that.
+      warmup, horizon: time before the window, and the window. None: what `stationary` finds for each system, and 4 times the
+        longest of what theory says.
 
     Returns `PullStudy`. Raises ValueError for bad input and for an overloaded system. Source: Stolyar, arXiv:1512.07873.
     """
     sizes, counts = (_increasing(name, value) for name, value in (("n", n), ("routers", routers)))
     _check.integer("replicas", replicas, 2, hint="the errors come from independent replicas")
     models = {(size, count): Pull(size, list(pools), count, arrival_rate, messages) for size in sizes for count in counts}
-    slowest = max(model.steady().relaxation or 0.0 for model in models.values())
-    warmup = 10 * slowest if warmup is None else _check.real("warmup", warmup, 0.0, open_low=True)
-    horizon = 4 * warmup if horizon is None else _check.real("horizon", horizon, 0.0, open_low=True)
+    slowest = max(model.steady().relaxation or 1.0 for model in models.values())
+    warmup = None if warmup is None else _check.real("warmup", warmup, 0.0, open_low=True)
+    horizon = 40 * slowest if horizon is None else _check.real("horizon", horizon, 0.0, open_low=True)
     words = bits.key_words(key)
 
     def run(model: Any, routers: int) -> Stationary:
@@ -106,15 +106,18 @@ def pull_study(pools: Sequence[Pool], arrival_rate: float, *, n: Any, routers: A
     for size in sizes:
         row = [run(models[size, count], count) for count in counts]
         rival: Any = Supermarket(size, 2, arrival_rate) if alike else SupermarketClasses(size, list(pools), 2, arrival_rate)
-        other = run(rival, 0)
-        for name in _MEASURES:
-            for suffix in ("", "_stderr"):
+        try:
+            other = run(rival, 0)
+        except ValueError:  # at this load it has no steady state
+            other = None
+        for name in (*_MEASURES, "warmup"):
+            for suffix in ("", "_stderr") if name in _MEASURES else ("",):
                 table[name + suffix].append([getattr(result, name + suffix) for result in row])
         for name, measure in (("p_wait", "p_wait"), ("p_block", "p_block"), ("response_time", "mean_response_time")):
             for suffix in ("", "_stderr"):
-                table[f"supermarket_{name}{suffix}"].append(getattr(other, measure + suffix))
+                table[f"supermarket_{name}{suffix}"].append(getattr(other, measure + suffix, np.nan))
     return PullStudy(provenance(), np.array(sizes), np.array(counts), **{name: np.array(values) for name, values in table.items()},
-                     arrival_rate=arrival_rate, warmup=warmup, horizon=horizon, replicas=replicas,
+                     arrival_rate=arrival_rate, horizon=horizon, replicas=replicas,
                      seed=int(words[0]) << 32 | int(words[1]))
 
 

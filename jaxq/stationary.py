@@ -6,6 +6,7 @@ doubling schedule, so that the speed of the machine never changes a result.
 
 from __future__ import annotations
 
+import dataclasses
 import time
 import warnings
 from collections.abc import Sequence
@@ -17,14 +18,15 @@ from . import _check, bits
 from .chain import Model, Steady
 from .engine import CHUNK, Engine
 from .simulate import Interrupted, progress_bar
-from .steady_state import Samples, Stationary
+from .steady_state import SHOWS, Samples, Stationary
 from .time_average import SEGMENTS, Sums, Watch
 from .warmup import settle
 
 _RELAXATIONS = 10     # warm-up in relaxation times, where theory knows one: exp(-10) of the start is left
 _LOOKS = 100          # looks in a window as long as the warm-up
 _SAMPLES = 64         # independent samples wanted: replicas, or batches of replicas where there are fewer
-_SHOWS = 4.0          # standard errors at which the start is said to show
+_PAIR = 8             # replicas from which two starts are compared
+_LEAST = 64           # mean service times, of about 2 n ticks each, after which averages count as independent at least
 
 
 def stationary(model: Model, key: Any, *, replicas: int, rel_error: float = 0.005, warmup: float | None = None,
@@ -39,9 +41,9 @@ def stationary(model: Model, key: Any, *, replicas: int, rel_error: float = 0.00
         one warm-up each, which takes a longer window.
       rel_error: stop when stderr / mean of mean_queue_length is at most this.
       warmup: time to leave out. None: 10 relaxation times where theory knows the slowest mode (supermarket model:
-        1/((1 - lambda) ln d), 1/(1 - sqrt(lambda))**2 at d = 1), from a start near the steady state; else half of the
+        1/((1 - lambda) ln d), 1/(1 - sqrt(lambda))**2 at d = 1), from a start near the steady state. Elsewhere half of the
         replicas start empty and half crowded, and it is three times the time at which 5 % of their difference is left
-        (`warmup.py`).
+        (`warmup.py`); with fewer than 8 replicas there is one start, and a warning.
       horizon: length of the window. None: from a quarter of the warm-up on it is doubled until `rel_error` is met.
       initial: one start for all replicas instead, as `simulate` takes it.
       max_events: ticks of all replicas together at which the run ends, converged or not.
@@ -59,7 +61,7 @@ def stationary(model: Model, key: Any, *, replicas: int, rel_error: float = 0.00
     warmup = None if warmup is None else _check.real("warmup", warmup, 0.0)
     horizon = None if horizon is None else _check.real("horizon", horizon, 0.0, open_low=True)
     known, words = model.steady(), bits.key_words(key)
-    starts = (known.starts if initial is None else (initial,))[:replicas]
+    starts = (initial,) if initial is not None else known.starts if replicas >= _PAIR else known.starts[:1]
     with progress_bar(0, progress) as bar:
         run = _Run(model, known, starts, words, replicas, devices, block, bar)
         try:
@@ -80,7 +82,7 @@ class _Run:
                  block: int | None, bar: Any) -> None:
         self.known, self.words, self.replicas, self.bar = known, words, replicas, bar
         self.began = time.perf_counter()
-        self.watches = []
+        self.n, self.watches = int(model.n), []
         for k, start in enumerate(starts):
             own = words if k == 0 else np.concatenate(bits.fold_in(words, np.array([2**32 - k], np.uint32)))
             share = replicas // len(starts) + (k < replicas % len(starts))
@@ -94,19 +96,23 @@ class _Run:
         due, passed, self.automatic = 0, 0, warmup is None
         if warmup is not None:
             due = round(warmup * self.clock)
-        elif self.known.relaxation is not None:
-            due = round(_RELAXATIONS * self.known.relaxation * self.clock)
         else:
-            due, passed, seen = settle(self.watches, max(CHUNK, round(self.clock)), most // 2)
-            self.cut = not seen
+            if self.known.relaxation is None or len(self.known.starts) > 1:
+                due, passed, seen = settle(self.watches, max(CHUNK, 2 * self.n), most // 2)
+                self.cut = not seen
+            due = max(due, self._relaxed())
         self.ticks = max(min(due, most // 2), passed)
         self.cut |= due > self.ticks
         self._expect(self.ticks - passed)
         for watch in self.watches:
             watch.skip(self.ticks - passed)
 
+    def _relaxed(self) -> int:
+        """Ticks of 10 relaxation times, as far as theory knows them."""
+        return round(_RELAXATIONS * (self.known.relaxation or 0.0) * self.clock)
+
     def window(self, horizon: float | None, rel_error: float, most: int) -> None:
-        scale = max(self.ticks, round(64 * self.clock), 1)  # a time after which averages are as good as independent
+        scale = max(self.ticks, self._relaxed(), _LEAST * 2 * self.n)  # averages over it are as good as independent
         gap = max(CHUNK, scale // _LOOKS)
         self.batches, self.doubling = 1, horizon is None
         while self.replicas * self.batches < _SAMPLES:
@@ -117,28 +123,29 @@ class _Run:
             while self.batches > 1 and span < self.batches * scale and self.replicas * self.batches > 2:
                 self.batches //= 2
         else:
-            span = min(max(scale // 4, (self.batches - 1) * scale), left)
+            span = min(self.batches * scale if self.batches > 1 else scale // 4, left)
         cells = max(self.batches, 2)
         looks = max(1, span // (gap * cells))
         if span < cells or self.replicas * self.batches < 2:
-            raise ValueError(f"stationary needs 2 independent samples at least; got a window of {span} ticks and {self.replicas} "
-                             "replicas; raise replicas, horizon or max_events")
-        self._look(0, span, looks, cells)
+            raise ValueError(f"stationary needs a window of {cells} ticks and 2 independent samples at least; got {span} ticks and "
+                             f"{self.replicas} replicas; raise horizon, max_events or replicas")
+        self._look([], 0, span, looks, cells)
         while horizon is None and self._rel_error() > rel_error and self.ticks + 2 * span <= most:
             pairs = zip(self.cells[::2], self.cells[1::2], strict=True)
-            self.cells = [[a + b for a, b in zip(*pair, strict=True)] for pair in pairs]
+            merged = [[a + b for a, b in zip(*pair, strict=True)] for pair in pairs]
             looks *= 2
-            self._look(span, 2 * span, looks, cells // 2)
+            self._look(merged, span, 2 * span, looks, cells // 2)
             span *= 2
-        self.span = span
 
-    def _look(self, first: int, last: int, looks: int, cells: int) -> None:
-        """Look at the window from tick `first` to `last`, in cells of `looks` looks as evenly as ticks allow."""
+    def _look(self, before: list[list[Sums]], first: int, last: int, looks: int, cells: int) -> None:
+        """Look at the window from tick `first` to `last`, in cells of `looks` looks as evenly as ticks allow, after the cells
+        `before`; an interrupt leaves the window as it was."""
         self._expect(last - first)
         count = looks * cells
         gaps = np.diff([first + (last - first) * k // count for k in range(count + 1)])
-        for part in np.split(gaps, cells):
-            self.cells.append([watch.look(part) for watch in self.watches])
+        added = [[watch.look(part) for watch in self.watches] for part in np.split(gaps, cells)]
+        # the path is for the warm-up alone
+        self.cells = before + [[dataclasses.replace(sums, path=sums.path[:0]) for sums in cell] for cell in added]
         self.span = last
 
     def _expect(self, ticks: int) -> None:
@@ -171,12 +178,12 @@ class _Run:
         elif not result.converged and self.doubling:
             found.append(f"stderr / mean of the mean queue length is {result.rel_error:.2g}, above the {result.rel_error_target:g} "
                          "asked for; raise max_events or replicas")
-        if abs(result.drift) > _SHOWS:
+        if abs(result.drift) > SHOWS:
             found.append(f"the start still shows: the second half of the window differs from the first by {result.drift:.1f} "
                          "standard errors; use a longer warm-up")
-        if abs(result.starts_apart) > _SHOWS:
+        if abs(result.starts_apart) > SHOWS:
             found.append(f"the start still shows: replicas that began empty and crowded differ by {result.starts_apart:.1f} "
                          "standard errors; use a longer warm-up")
-        if self.known.relaxation is None and len(self.watches) == 1 and self.automatic:
+        if (self.known.relaxation is None or len(self.known.starts) > 1) and len(self.watches) == 1 and self.automatic:
             found.append("the warm-up could not be cross-checked by a second start; compare with a run from another initial")
         return found

@@ -14,6 +14,7 @@ from .ensemble import Result, describe, provenance
 from .estimate import Regression, plain_error
 from .time_average import Sums
 
+SHOWS = 4.0  # standard errors at which the start is said to show
 _PAIRS = ("mean_queue_length", "mean_response_time", "p_wait", "p_block", "messages_per_customer")
 
 
@@ -29,11 +30,12 @@ class Stationary(Result):
     T_mean, T_stderr (level,): eta (1 - S_i) where the model knows eta. busy (pool,): busy fraction of each pool.
       messages_per_customer: of PULL. None elsewhere.
     warmup, horizon: time left out, and length of the window. rel_error: stderr / mean of mean_queue_length as reached;
-      converged: it is at most rel_error_target, and the warm-up was not cut short. events: ticks of all replicas together.
+      converged: it is at most rel_error_target, the warm-up was not cut short and the start does not show. events: ticks of all
+      replicas together.
     degrees_of_freedom: of the errors' t distribution. effective_samples: independent states that would give the same error;
       control_gain: the variance of mean_queue_length without control variates over that with them.
     drift: second half of the window minus the first, starts_apart: crowded start minus empty one (0 with one start), both
-      of mean_queue_length in standard errors.
+      of mean_queue_length in standard errors, as if they were normal; above 4 the start shows.
     replica_tail (replica, level), pool_tail (replica, pool, level; None for one pool), controls (replica, control): averages
       of the independent samples, without control variates: the replicas, or batches of them where they are few.
     """
@@ -130,7 +132,7 @@ class Samples:
     def __init__(self, cells: Sequence[Sequence[Sums]], batches: int, clock: float, model: Model, known: Steady) -> None:
         self._model, self._known = model, known
         size = len(cells) // batches
-        grouped = [_sum(cells[k * size + j] for j in range(size)) for k in range(batches)]
+        grouped = self._batches = [_sum(cells[k * size + j] for j in range(size)) for k in range(batches)]
         levels = max(sums.tail.shape[1] for batch in grouped for sums in batch)
         everything = [sums for batch in grouped for sums in batch]
 
@@ -172,15 +174,17 @@ class Samples:
         plain = float(plain_error(self.queues))
         measures = self._measures(tails)
         eta = getattr(self._model, "eta", None)
-        many = tails.shape[1] > 1
+        many, drift, apart = tails.shape[1] > 1, self._drift(), self._apart()
         return Stationary(
             provenance(), queue, error, float(spread), float(spread_error), **measures, tail=tail, tail_stderr=tail_error,
             tail_variance=variance, tail_variance_stderr=variance_error,
             T_mean=None if eta is None else eta * (1 - tail), T_stderr=None if eta is None else eta * tail_error,
             warmup=warmup, horizon=horizon, rel_error=error / queue if queue > 0 else math.inf, rel_error_target=target,
-            converged=bool(queue > 0 and error <= target * queue and not cut), degrees_of_freedom=self._regression.dof,
+            converged=bool(queue > 0 and error <= target * queue and not cut and max(abs(drift), abs(apart)) <= SHOWS),
+            degrees_of_freedom=self._regression.dof,
             effective_samples=float(spread) / error**2 if error > 0 else math.inf,
-            control_gain=(plain / error) ** 2 if error > 0 else 1.0, drift=self._drift(), starts_apart=self._apart(),
+            control_gain=(plain / error) ** 2 if self._regression.dof < self.queues.size - 1 else 1.0, drift=drift,
+            starts_apart=apart,
             replica_tail=everyone, pool_tail=tails if many else None, controls=self.controls,
             service_rates=self._known.rates, model=describe(self._model), **run)
 
@@ -210,19 +214,31 @@ class Samples:
                 for name, pair in found.items() for k, suffix in enumerate(("", "_stderr"))}
 
     def _drift(self) -> float:
+        if len(self._batches) > 1:
+            middle = self.queues.size // 2
+            first, second = self.queues[:middle], self.queues[middle:]
+            error = math.hypot(float(plain_error(first)), float(plain_error(second)))
+            return _in_errors(float(second.mean() - first.mean()), error, self.queues.size - 2)
         first, second = (np.concatenate([sums.queue / sums.looks for sums in half]) for half in self._halves)
-        return _in_errors(second - first)
+        return _in_errors(float(np.mean(second - first)), float(plain_error(second - first)), first.size - 1)
 
     def _apart(self) -> float:
         if self._start.max() == 0:
             return 0.0
-        sides = [Regression(self.controls[self._start == k]).means(self.queues[self._start == k]) for k in range(2)]
-        return float((sides[1][0] - sides[0][0]) / max(math.hypot(sides[0][1], sides[1][1]), 1e-300))
+        mine = [self._start == k for k in range(2)]
+        sides = [Regression(self.controls[chosen]) for chosen in mine]
+        (low, low_error), (high, high_error) = (side.means(self.queues[chosen]) for side, chosen in zip(sides, mine, strict=True))
+        return _in_errors(float(high - low), math.hypot(low_error, high_error), sides[0].dof + sides[1].dof)
 
 
-def _in_errors(values: np.ndarray) -> float:
-    error = float(plain_error(values)) if values.size > 1 else 0.0
-    return float(values.mean()) / error if error > 0 else 0.0
+def _in_errors(difference: float, error: float, dof: int) -> float:
+    """A difference in standard errors, made normal: the same tail probability as under the t law with these degrees of freedom."""
+    from scipy.stats import norm, t
+
+    if not error > 0:
+        return 0.0
+    size = float(norm.isf(t.sf(abs(difference) / error, dof)))
+    return math.copysign(min(size, abs(difference) / error), difference)
 
 
 def _sum(cells: Any) -> list[Sums]:

@@ -21,6 +21,8 @@ from .engine import Engine
 SEGMENTS = 16   # looks a call of the compiled function
 _CALL = 1.5e8   # lane-ticks a call: about half a second, for progress and interrupts
 
+Balance = Callable[[np.ndarray, np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]
+
 
 @dataclass(frozen=True)
 class Sums:
@@ -56,6 +58,8 @@ class Watch:
 
     def __init__(self, engine: Engine, passed: Callable[[int], None]) -> None:
         self.engine, self._passed = engine, passed
+        self._balance = _balance(engine.model)
+        self._balanced = engine.model
         self._most = int(np.clip(_CALL / engine.lanes, engine.chunk, engine.longest))
 
     def skip(self, ticks: int) -> None:
@@ -65,8 +69,8 @@ class Watch:
             self._advance([part])
             ticks -= part
 
-    def look(self, gaps: np.ndarray) -> Sums:
-        """Sums over one look after gaps[0] ticks, one after gaps[1] more, and so on."""
+    def look(self, gaps: np.ndarray, *, controls: bool = True) -> Sums:
+        """Sums over one look after gaps[0] ticks, one after gaps[1] more, and so on; flow and second are 0 without `controls`."""
         engine, replicas = self.engine, self.engine.replicas
         before = {name: total.copy() for name, total in engine.totals.items()}
         sums: Sums | None = None
@@ -78,13 +82,24 @@ class Watch:
             rows.append(gap)
             following = int(gaps[k + 1]) if k + 1 < len(gaps) else None
             if following is None or len(rows) == SEGMENTS or sum(rows) + following > self._most:
-                for counts, taken in zip(self._advance(rows), rows, strict=True):
-                    one = _sums(engine.model, counts, taken)
+                saved = self._advance(rows)
+                if engine.model is not self._balanced:  # it has grown
+                    self._balance, self._balanced = _balance(engine.model), engine.model
+                for counts, taken in zip(saved, rows, strict=True):
+                    one = self._sums(counts, taken, controls)
                     sums = one if sums is None else sums + one
                 rows = []
         assert sums is not None  # at least one gap
         counters = {name: (total - before.get(name, 0))[:replicas] for name, total in engine.totals.items()}
         return Sums(**(vars(sums) | {"counters": counters, "ticks": int(np.sum(gaps))}))
+
+    def _sums(self, counts: np.ndarray, ticks: int, controls: bool) -> Sums:
+        model = self.engine.model
+        tail = np.asarray(model.pool_tails(counts)) / model.n
+        everyone = tail.sum(axis=0)
+        queue = everyone.sum(axis=0)
+        flow, second = (self._balance if controls else _nothing)(counts, tail, queue)
+        return Sums(1, ticks, tail, everyone**2, queue, queue**2, flow, second, {}, np.array([queue.mean()]))
 
     def _advance(self, rows: list[int]) -> np.ndarray:
         counts, _ = self.engine.advance(np.repeat(np.array(rows)[:, None], self.engine.replicas, axis=1))
@@ -92,34 +107,44 @@ class Watch:
         return counts
 
 
-def _sums(model: Model, counts: np.ndarray, ticks: int) -> Sums:
-    tail = np.asarray(model.pool_tails(counts)) / model.n
-    everyone = tail.sum(axis=0)
-    queue = everyone.sum(axis=0)
-    flow, second = _balance(model, counts, tail, queue)
-    return Sums(1, ticks, tail, everyone**2, queue, queue**2, flow, second, {}, np.array([queue.mean()]))
-
-
-def _balance(model: Model, counts: np.ndarray, tail: np.ndarray, queue: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The generator's images of `tail` and of queue**2 in each replica, as far as the model allows."""
+def _balance(model: Model) -> Balance:
+    """The generator's images of the tails (pools, levels, replicas) and of the squared queue (replicas,), from the counts,
+    the tails and the queue, as far as the model allows."""
     if isinstance(model, PopulationModel):
         with jax.enable_x64(True):
-            flow, second = _generator(jax.tree.map(np.float64, model), counts.astype(np.float64), queue, 1.0 / model.n)
-            return np.asarray(flow), np.asarray(second)
+            leaves = jax.tree.map(np.float64, model)
+            steps = np.asarray(model.pool_tails(model.jumps.T), np.float64)
+
+        def generator(counts: np.ndarray, tail: np.ndarray, queue: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+            with jax.enable_x64(True):
+                flow, second = _generator(leaves, steps, counts.astype(np.float64), queue, 1.0 / model.n)
+                return np.asarray(flow), np.asarray(second)
+
+        return generator
     known = model.steady()
     if known.arrivals is None or known.rates is None or not known.lossless:
-        return np.zeros((1, 0, queue.size)), np.zeros_like(queue)
-    arrived, served = known.arrivals / model.n, np.tensordot(np.array(known.rates), tail[:, 0], 1)
-    return (arrived - served)[None, None], 2 * queue * (arrived - served) + (arrived + served) / model.n
+        return _nothing
+    arrived, rates, n = known.arrivals / model.n, np.array(known.rates), model.n
+
+    def flows(counts: np.ndarray, tail: np.ndarray, queue: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        served = np.tensordot(rates, tail[:, 0], 1)
+        return (arrived - served)[None, None], 2 * queue * (arrived - served) + (arrived + served) / n
+
+    return flows
+
+
+def _nothing(counts: np.ndarray, tail: np.ndarray, queue: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    return np.zeros((1, 0, queue.size)), np.zeros_like(queue)
 
 
 @jax.jit
-def _generator(model: PopulationModel, counts: jax.Array, queue: jax.Array, inverse_n: Any) -> tuple[jax.Array, jax.Array]:
+def _generator(model: PopulationModel, steps: jax.Array, counts: jax.Array, queue: jax.Array,
+               inverse_n: Any) -> tuple[jax.Array, jax.Array]:
+    """`steps` (pools, levels, events): what each event adds to the tails."""
     rates = jax.vmap(model.rates, in_axes=(1, None), out_axes=1)(counts * inverse_n, inverse_n)
-    steps = np.asarray(model.pool_tails(model.jumps.T))
-    customers = steps.sum(axis=(0, 1))
+    customers = jnp.sum(steps, axis=(0, 1))
     second = 2 * queue * (customers @ rates) + inverse_n * (customers**2 @ rates)
-    return jnp.tensordot(jnp.asarray(steps, rates.dtype), rates, 1), second
+    return jnp.tensordot(steps, rates, 1), second
 
 
 def _padded_sum(one: np.ndarray, other: np.ndarray) -> np.ndarray:

@@ -17,7 +17,7 @@ from .time_average import Sums, Watch
 
 _LEFT = 0.05      # of the first difference
 _TIMES = 3        # warm-up over the time at which so little is left
-_FIRST = 16       # looks before the first comparison
+_LOOKS = 32       # in a doubling
 
 
 def mser5(path: np.ndarray) -> int:
@@ -35,22 +35,22 @@ def mser5(path: np.ndarray) -> int:
 def settle(watches: Sequence[Watch], gap: int, most: int) -> tuple[int, int, bool]:
     """Advance until the start is forgotten: ticks of warm-up that are due, ticks passed already, and whether it was seen.
 
-    With one start only MSER-5 speaks. `most` ticks end the search.
+    The time that passed is doubled, each time with as many looks, `gap` ticks apart at first. With one start only MSER-5
+    speaks. `most` ticks end the search.
     """
-    paths: list[list[np.ndarray]] = [[] for _ in watches]
-    elapsed, looks = 0, _FIRST
-    begun = [float(watch.look(np.zeros(1, int)).path[0]) for watch in watches]
-    first = abs(begun[-1] - begun[0])
-    while elapsed + looks * gap <= most:
-        seen = [watch.look(np.full(looks, gap)) for watch in watches]
-        elapsed += looks * gap
-        for path, sums in zip(paths, seen, strict=True):
-            path.append(sums.path)
-        lengths = [np.concatenate(path) for path in paths]
-        stable = all(mser5(path) <= path.size // 2 - 5 for path in lengths)
-        if stable and (len(watches) == 1 or _met(seen, first)):
+    begun = [float(watch.look(np.zeros(1, int), controls=False).path[0]) for watch in watches]
+    paths = [np.zeros(0) for _ in watches]
+    elapsed, ahead = 0, _LOOKS * gap
+    while elapsed + ahead <= most:
+        seen = [watch.look(np.full(_LOOKS, ahead // _LOOKS), controls=False) for watch in watches]
+        elapsed += ahead
+        # what came before, at the spacing of now
+        paths = [np.append(path.reshape(-1, 2).mean(axis=1) if elapsed > 2 * ahead else path, sums.path)
+                 for path, sums in zip(paths, seen, strict=True)]
+        stable = all(mser5(path) < path.size // 2 - 5 for path in paths)
+        if stable and (len(watches) == 1 or _met(seen, abs(begun[-1] - begun[0]))):
             return _TIMES * elapsed, elapsed, True
-        looks = elapsed // gap
+        ahead = elapsed
     return elapsed, elapsed, False
 
 

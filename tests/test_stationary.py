@@ -141,6 +141,57 @@ def test_warm_up_and_horizon_are_ticks_of_the_times_given():
     assert run.horizon == pytest.approx(50)
 
 
+@pytest.mark.parametrize("call", [2, 4])
+def test_an_interrupt_keeps_the_last_estimate(monkeypatch, call):
+    """The window's first look are two cells, the second doubles them with one more."""
+    from jaxq.simulate import Interrupted
+    from jaxq.time_average import Watch
+
+    look, seen = Watch.look, []
+
+    def interrupted(self, *args, **options):
+        seen.append(1)
+        if len(seen) == call:
+            raise KeyboardInterrupt
+        return look(self, *args, **options)
+
+    monkeypatch.setattr(Watch, "look", interrupted)
+    with pytest.raises(Interrupted) as caught:
+        jaxq.stationary(jaxq.Supermarket(3, 2, 0.8, buffer=12), 1, replicas=256, rel_error=1e-4)
+    if call == 2:
+        assert caught.value.partial is None
+    else:
+        assert 1 < caught.value.partial.mean_queue_length < 4
+        assert not caught.value.partial.converged
+
+
+def test_few_replicas_raise_no_false_alarm():
+    for seed in range(8):
+        jaxq.stationary(jaxq.Supermarket(3, 2, 0.8, buffer=12), seed, replicas=2, rel_error=0.05)   # warnings are errors
+
+
+def test_an_exact_control_leaves_an_error_of_rounding_size():
+    run = jaxq.stationary(jaxq.Supermarket(5, 1, 1.5, buffer=1), 1, replicas=64)   # M/M/1/1: busy 1.5 / 2.5 of the time
+    assert run.mean_queue_length == pytest.approx(0.6, abs=1e-12)
+    assert 0 < run.mean_queue_length_stderr < 1e-12
+
+
+def test_slow_servers_have_slow_warm_ups():
+    """Servers of rate .01, no pools: the same chain as at rate 1, a hundred times slower."""
+    run = jaxq.stationary(jaxq.Pull(4, [jaxq.Pool(1.0, 0.01, 3)], 1, 0.008), 1, replicas=64, rel_error=0.02)
+    exact = exact_stationary(jaxq.Pull(4, [jaxq.Pool(1.0, 1.0, 3)], 1, 0.8))
+    assert errors_apart(run, "mean_queue_length", exact.mean_queue_length) < 5
+    assert run.warmup > 1000
+
+
+def test_distinct_samples_are_stable_where_independent_ones_are_not():
+    """Of 4 servers 2 are slow: both of two distinct samples with probability 1/6, of two independent ones 1/4."""
+    pools = [jaxq.Pool(0.5, 0.1), jaxq.Pool(0.5, 1.9)]
+    assert jaxq.SupermarketClasses(4, pools, 2, 0.25, replacement=False).steady().lossless
+    with pytest.raises(ValueError, match="every set of pools"):
+        jaxq.SupermarketClasses(4, pools, 2, 0.25).steady()
+
+
 @pytest.mark.parametrize(("change", "message"), [
     ({"model": 3}, "model must be a jaxq model"),
     ({"model": jaxq.Supermarket(10, 2, 1.0)}, "below 1 per server, or a buffer; got 1"),
@@ -148,11 +199,13 @@ def test_warm_up_and_horizon_are_ticks_of_the_times_given():
     ({"model": jaxq.Pull(10, [jaxq.Pool(1.0)], 2, 1.2)}, "servers' capacity 1, or buffers; got 1.2"),
     ({"model": jaxq.GraphSupermarket(jaxq.graphs.ring(10), 2, 1.5)}, "fewer arrivals than services, or a buffer; got 15"),
     ({"model": jaxq.SupermarketClasses(10, [jaxq.Pool(0.5, 0.1), jaxq.Pool(0.5, 1.9)], 1, 0.9)}, "every set of pools without buffers"),
+    ({"model": jaxq.GraphSupermarket(jaxq.graphs.ring(5), 2, 0.5, service_rates=[0, 2, 2, 2, 2])}, "got 0 at vertex 0"),
+    ({"model": jaxq.GraphSupermarket(jaxq.graphs.ring(5), 1, 0.5, service_rates=[2, 2, 0.4, 2, 2])}, "got 0.4 at vertex 2"),
     ({"replicas": 0}, "replicas must be an integer at least 1"),
     ({"rel_error": 0}, "rel_error must be a finite number above 0"),
     ({"warmup": -1}, "warmup must be a finite number at least 0"),
     ({"horizon": 0}, "horizon must be a finite number above 0"),
-    ({"replicas": 1, "warmup": 10, "horizon": 1e-3}, "2 independent samples at least"),
+    ({"replicas": 1, "warmup": 10, "horizon": 1e-3}, "a window of 2 ticks and 2 independent samples at least"),
 ])
 def test_bad_input_is_one_sentence(change, message):
     given = {"model": jaxq.Supermarket(3, 2, 0.8, buffer=12), "key": 0, "replicas": 4} | change

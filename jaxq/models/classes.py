@@ -228,7 +228,7 @@ class SupermarketClasses(PopulationModel, leaves=("n", "pools", "arrival_rate"))
                          for tail in self.split(np.asarray(counts))])
 
     def steady(self) -> Steady:
-        if self._overloaded():
+        if self._overloaded(1 / self.n):
             raise ValueError("a steady state needs every set of pools without buffers to serve the customers who sample only it; "
                              f"got arrival_rate = {self.arrival_rate:g}, d = {self.d} and {self.pools!r}; lower arrival_rate or "
                              "give buffers")
@@ -281,11 +281,13 @@ class SupermarketClasses(PopulationModel, leaves=("n", "pools", "arrival_rate"))
         return np.concatenate([fraction * np.array(profile[:depth])
                                for fraction, depth in zip(fractions, self.depths, strict=True)])
 
-    def _overloaded(self) -> bool:
+    def _overloaded(self, inverse_n: float = 0.0) -> bool:
         """The queues of a set of pools grow if the customers who sample it only are too many; its slowest pools decide."""
         pools = sorted((pool for pool in self.pools if pool.buffer is None), key=lambda pool: float(pool.rate))
         share = np.cumsum([float(pool.fraction) for pool in pools])
-        return bool(np.any(self.arrival_rate * share**self.d >= np.cumsum([float(pool.fraction * pool.rate) for pool in pools])))
+        taken = np.zeros(self.d) if self.replacement else np.arange(self.d) * inverse_n
+        only = np.prod(np.maximum(share[:, None] - taken, 0.0) / (1 - taken), axis=1)
+        return bool(np.any(self.arrival_rate * only >= np.cumsum([float(pool.fraction * pool.rate) for pool in pools])))
 
     def empty(self) -> np.ndarray:
         return np.zeros(sum(self.depths))

@@ -223,6 +223,12 @@ class GraphSupermarket(Model, leaves=("graph", "arrival_rate", "service_rates"))
             raise ValueError("a steady state needs fewer arrivals than services, or a buffer; got "
                              f"{n * self.arrival_rate:g} arrivals and {float(self._services()):g} services per unit time; "
                              "lower arrival_rate or give a buffer")
+        if self.buffer is None and self.size.unequal:
+            lone = np.ones(n, bool) if self.d == 1 else np.zeros(n, bool) if self.graph.degree is None else self.graph.degree == 0
+            lost = np.flatnonzero(self.service_rates <= np.where(lone, self.arrival_rate, 0.0))
+            if lost.size:
+                raise ValueError("a steady state needs service_rates above 0, and above arrival_rate at a vertex that asks no "
+                                 f"other; got {self.service_rates[lost[0]]:g} at vertex {lost[0]}; raise it or give a buffer")
         crowd = math.inf
         if load < 1:  # twice the complete graph's mean queue
             crowd = 1 + math.ceil(2 * (load / (1 - load) if self.d == 1 else np.sum(load ** exponents(self.d, 64))))

@@ -251,9 +251,16 @@ class Pull(PopulationModel, leaves=("n", "pools", "arrival_rate")):
             full = [[int(servers)] * buffer for servers, buffer in zip(self.servers, self.buffers, strict=True) if buffer]
             return Steady(arrivals, rates, fractions, starts=(None, full))
         busy = np.round(self.n * pull_theory.equilibrium(self.pools, self.arrival_rate).nu).astype(int)
-        # the queues, and the split of the messages over the routers, which relaxes over a time of order n slack**2
+        # the queues; the split of the messages over the routers, which relaxes over a time of order n slack**2
         slow = 2 / slack + (0.3 * self.n * slack**2 if self.routers > 1 else 0.0)
-        return Steady(arrivals, rates, fractions, set(self.buffers) == {None}, slow, ([[int(servers)] for servers in busy],))
+        crowd = 2
+        if min(self.n * slack / self.routers, self.n * slack**2) < 10:  # often no message: no worse than lone queues then
+            crowd += math.ceil((1 - slack) / slack)
+        if None not in self.buffers:
+            slow = min(slow, float(max(self.depths) + 1) ** 2)
+        crowded = [[int(servers)] * min(crowd, buffer or crowd) for servers, buffer in zip(self.servers, self.buffers, strict=True)]
+        return Steady(arrivals, rates, fractions, set(self.buffers) == {None}, slow / min(rates),
+                      ([[int(servers)] for servers in busy], crowded))
 
     # the population process
 

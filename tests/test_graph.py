@@ -13,6 +13,7 @@ import jaxq
 from jaxq import bits, engine, graphs
 from jaxq.graph_study import vertex_means
 from jaxq.models import graph as graph_model
+from jaxq.models import graph_draw
 from jaxq.testing import check_model
 
 
@@ -160,7 +161,7 @@ def test_alias_tables_share_out_the_words_of_services():
     """Alias tables give vertex v its share of the words of services, to within one unit of 2**-32 a column."""
     rates = np.random.default_rng(0).gamma(0.3, size=1000)
     rates[:5] = 0
-    own, alias = graph_model._alias(rates, 2**31)
+    own, alias = graph_draw.alias(rates, 2**31)
     kept = own.astype(np.int64) - 2**31 + (own == 2**32 - 1)
     share = kept + np.bincount(alias, 2**31 - kept, minlength=1000)
     assert np.max(np.abs(share / 2**31 - rates * 1000 / rates.sum())) < 1e-6

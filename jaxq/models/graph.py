@@ -138,7 +138,7 @@ class GraphSupermarket(Model, leaves=("graph", "arrival_rate", "service_rates"))
             if not self.size.regular:
                 tables["start"] = graph.start.astype(np.uint32)
         if self.size.unequal:
-            tables["own"], tables["alias"] = _alias(self.service_rates, service >> 32)
+            tables["own"], tables["alias"] = graph_draw.alias(self.service_rates, service >> 32)
         return tables
 
     def init(self, initial: Any, keys: tuple[np.ndarray, np.ndarray]) -> tuple[Self, Any]:
@@ -277,25 +277,3 @@ def _rates(given: Any, n: int) -> np.ndarray:
         shown = f"values {rates.min():g} to {rates.max():g}" if rates.size else repr(given)
         raise ValueError(f"service_rates must be n = {n} finite rates >= 0, not all 0; got shape {rates.shape} with {shown}")
     return rates
-
-
-def _alias(rates: np.ndarray, service: int) -> tuple[np.ndarray, np.ndarray]:
-    """Walker's alias tables: a word of the services, `service` <= word < 2**32, at column v serves v below own[v], else alias[v].
-
-    In integers: column v holds 2**32 units, and the units given to a vertex are its rate's share of n 2**32, rounded.
-    """
-    n, unit = rates.size, 2**32
-    shares = np.floor(rates * (n / math.fsum(rates)) * unit).astype(np.int64)
-    short = n * unit - int(shares.sum())  # what rounding left out, less than a unit each: to those with most
-    shares[np.argsort(-shares, kind="stable")[: abs(short)]] += np.sign(short)
-    units, alias = shares.tolist(), np.arange(n, dtype=np.int32)
-    own = [unit] * n
-    small, large = [v for v in range(n) if units[v] < unit], [v for v in range(n) if units[v] >= unit]
-    while small and large:
-        low, high = small.pop(), large[-1]
-        own[low], alias[low] = units[low], high
-        units[high] -= unit - units[low]
-        if units[high] < unit:
-            small.append(large.pop())
-    bounds = [service + ((unit - service) * share >> 32) for share in own]
-    return np.array([min(bound, unit - 1) for bound in bounds], np.uint32), alias

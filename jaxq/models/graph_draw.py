@@ -124,6 +124,28 @@ def put(entries: Any, index: Any, values: Any) -> Any:
     return entries.at[index].set(values, unique_indices=True, mode="promise_in_bounds")
 
 
+def alias(rates: np.ndarray, service: int) -> tuple[np.ndarray, np.ndarray]:
+    """Walker's alias tables: a word of the services, `service` <= word < 2**32, at column v serves v below own[v], else alias[v].
+
+    In integers: column v holds 2**32 units, and the units given to a vertex are its rate's share of n 2**32, rounded.
+    """
+    n, unit = rates.size, 2**32
+    shares = np.floor(rates * (n / math.fsum(rates)) * unit).astype(np.int64)
+    short = n * unit - int(shares.sum())  # what rounding left out, less than a unit each: to those with most
+    shares[np.argsort(-shares, kind="stable")[: abs(short)]] += np.sign(short)
+    units, alias = shares.tolist(), np.arange(n, dtype=np.int32)
+    own = [unit] * n
+    small, large = [v for v in range(n) if units[v] < unit], [v for v in range(n) if units[v] >= unit]
+    while small and large:
+        low, high = small.pop(), large[-1]
+        own[low], alias[low] = units[low], high
+        units[high] -= unit - units[low]
+        if units[high] < unit:
+            small.append(large.pop())
+    bounds = [service + ((unit - service) * share >> 32) for share in own]
+    return np.array([min(bound, unit - 1) for bound in bounds], np.uint32), alias
+
+
 def _distinct(picks: list[Any], taken: list[Any]) -> list[Any]:
     """An ordered sample without replacement: a pick counts, in order, what `taken` and the earlier picks left."""
     found = list(taken)

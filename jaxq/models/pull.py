@@ -11,7 +11,6 @@ on n. Its layout is in `pull_classes`, the closed theory in `jaxq.pull_theory`. 
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any, Self
@@ -241,26 +240,7 @@ class Pull(PopulationModel, leaves=("n", "pools", "arrival_rate")):
         return np.tensordot(mine.astype(np.int32), counts, 1)
 
     def steady(self) -> Steady:
-        capacity, arrivals = math.fsum(pool.fraction * pool.rate for pool in self.pools), self.n * self.arrival_rate
-        rates, fractions = (tuple(getattr(pool, name) for pool in self.pools) for name in ("rate", "fraction"))
-        slack = 1 - self.arrival_rate / capacity
-        if slack <= 0:
-            if None in self.buffers:
-                raise ValueError(f"a steady state needs arrival_rate below the servers' capacity {capacity:g}, or buffers; got "
-                                 f"{self.arrival_rate:g}; lower it or give every pool a buffer")
-            full = [[int(servers)] * buffer for servers, buffer in zip(self.servers, self.buffers, strict=True) if buffer]
-            return Steady(arrivals, rates, fractions, starts=(None, full))
-        busy = np.round(self.n * pull_theory.equilibrium(self.pools, self.arrival_rate).nu).astype(int)
-        # the queues; the split of the messages over the routers, which relaxes over a time of order n slack**2
-        slow = 2 / slack + (0.3 * self.n * slack**2 if self.routers > 1 else 0.0)
-        crowd = 2
-        if min(self.n * slack / self.routers, self.n * slack**2) < 10:  # often no message: no worse than lone queues then
-            crowd += math.ceil((1 - slack) / slack)
-        if None not in self.buffers:
-            slow = min(slow, float(max(self.depths) + 1) ** 2)
-        crowded = [[int(servers)] * min(crowd, buffer or crowd) for servers, buffer in zip(self.servers, self.buffers, strict=True)]
-        return Steady(arrivals, rates, fractions, set(self.buffers) == {None}, slow / min(rates),
-                      ([[int(servers)] for servers in busy], crowded))
+        return pull_start.steady(self)
 
     # the population process
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 
-from .. import _check, bits
+from .. import _check, bits, pull_theory
+from ..chain import Steady
 from .pools import tails
 
 _DIRECT = 2**14     # messages up to which each draws its own router
@@ -91,3 +93,27 @@ def split_idle(model: Any, idle: np.ndarray, busy: np.ndarray) -> np.ndarray:
     classes = model.classes
     density = np.where(classes.length == 0, idle[classes.pool] / model.routers, np.where(classes.sends, busy[classes.pool], 0.0))
     return density[classes.kept]
+
+
+def steady(model: Any) -> Steady:
+    """What is known of the steady state. Raises ValueError at a load that some pool without a buffer cannot hold."""
+    capacity, arrivals = math.fsum(pool.fraction * pool.rate for pool in model.pools), model.n * model.arrival_rate
+    rates, fractions = (tuple(getattr(pool, name) for pool in model.pools) for name in ("rate", "fraction"))
+    slack = 1 - model.arrival_rate / capacity
+    if slack <= 0:
+        if None in model.buffers:
+            raise ValueError(f"a steady state needs arrival_rate below the servers' capacity {capacity:g}, or buffers; got "
+                             f"{model.arrival_rate:g}; lower it or give every pool a buffer")
+        full = [[int(servers)] * buffer for servers, buffer in zip(model.servers, model.buffers, strict=True) if buffer]
+        return Steady(arrivals, rates, fractions, starts=(None, full))
+    busy = np.round(model.n * pull_theory.equilibrium(model.pools, model.arrival_rate).nu).astype(int)
+    # the queues; the split of the messages over the routers, which relaxes over a time of order n slack**2
+    slow = 2 / slack + (0.3 * model.n * slack**2 if model.routers > 1 else 0.0)
+    crowd = 2
+    if min(model.n * slack / model.routers, model.n * slack**2) < 10:  # often no message: no worse than lone queues then
+        crowd += math.ceil((1 - slack) / slack)
+    if None not in model.buffers:
+        slow = min(slow, float(max(model.depths) + 1) ** 2)
+    crowded = [[int(servers)] * min(crowd, buffer or crowd) for servers, buffer in zip(model.servers, model.buffers, strict=True)]
+    return Steady(arrivals, rates, fractions, set(model.buffers) == {None}, slow / min(rates),
+                  ([[int(servers)] for servers in busy], crowded))

@@ -19,3 +19,11 @@ def provenance(command: str, *more: str) -> str:
     cpu = next((line.split(":")[1].strip() for line in Path("/proc/cpuinfo").read_text().splitlines() if "model name" in line), "?")
     return ", ".join((f"`{command}`", str(datetime.date.today()), f"{CORES} cores of {cpu}", platform.system(),
                       f"Python {platform.python_version()}", f"JAX {jax.__version__}", f"jaxq {jaxq.__version__}", *more)) + "."
+
+
+def report(lines: list[str], out: Path | None) -> None:
+    """Print the lines, and write them to `out`."""
+    text = "\n".join(lines) + "\n"
+    print(text)
+    if out:
+        out.write_text(text)

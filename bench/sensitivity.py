@@ -15,7 +15,7 @@ import math
 import time
 from pathlib import Path
 
-from provenance import CORES, provenance
+from provenance import CORES, provenance, report
 
 N, D, LAMBDA, T = 200, 2, 0.9, 10.0
 
@@ -72,10 +72,7 @@ def main() -> None:
         error = spread / math.sqrt(replicas)
         wrong = "0" if math.isnan(bias) else f"{bias:.4f} +- {bias_error:.4f}"
         lines.append(f"| {name} | {value:.3f} +- {error:.3f} | {spread:.3g} | {wrong} | {spread / chosen[2]:.1f} | {seconds:.2f} |")
-    text = "\n".join(lines) + "\n"
-    print(text)
-    if options.out:
-        options.out.write_text(text)
+    report(lines, options.out)
 
 
 if __name__ == "__main__":

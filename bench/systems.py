@@ -18,7 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from provenance import CORES, provenance
+from provenance import CORES, provenance, report
 from throughput import compiler
 
 REPLICAS = 4096
@@ -108,10 +108,7 @@ def main() -> None:
         ratios = [one / other for one, other in pairs]
         lines.append(f"| {name} | {millions([one for one, _ in pairs])} | {millions([other for _, other in pairs])} | "
                      f"{statistics.median(ratios):.2f} ({min(ratios):.2f}-{max(ratios):.2f}) |")
-    text = "\n".join(lines) + "\n"
-    print(text)
-    if options.out:
-        options.out.write_text(text)
+    report(lines, options.out)
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from provenance import CORES, provenance
+from provenance import CORES, provenance, report
 
 SIZES = (1000, 100_000, 10_000_000)
 REPLICAS = 4096
@@ -136,10 +136,7 @@ def main() -> None:
         lines.append(f"| {one} / {other} | " + " | ".join(ratio((one, n), (other, n)) for n in SIZES) + " |")
     lines += ["", f"Cost of a tick at n = 1e7 over n = 1e3: {ratio(('engine', 1000), ('engine', 10**7))}; "
               f"at n = 1e9 over n = 1e7: {ratio(('engine', 10**7), ('engine', 10**9))}."]
-    text = "\n".join(lines) + "\n"
-    print(text)
-    if options.out:
-        options.out.write_text(text)
+    report(lines, options.out)
 
 
 if __name__ == "__main__":

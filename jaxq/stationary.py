@@ -175,7 +175,7 @@ class _Run:
         if self.cut:
             found.append(f"the limit of events came before the start was forgotten, after {result.warmup:.4g} time units of "
                          "warm-up; raise max_events")
-        elif not result.converged and self.doubling:
+        elif self.doubling and result.rel_error > result.rel_error_target:
             found.append(f"stderr / mean of the mean queue length is {result.rel_error:.2g}, above the {result.rel_error_target:g} "
                          "asked for; raise max_events or replicas")
         if abs(result.drift) > SHOWS:

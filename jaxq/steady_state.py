@@ -12,7 +12,7 @@ import numpy as np
 from .chain import Model, Steady
 from .ensemble import Result, describe, provenance
 from .estimate import Regression, plain_error
-from .time_average import Sums
+from .time_average import Sums, at_levels
 
 SHOWS = 4.0  # standard errors at which the start is said to show
 _PAIRS = ("mean_queue_length", "mean_response_time", "p_wait", "p_block", "messages_per_customer")
@@ -138,12 +138,11 @@ class Samples:
 
         def gather(name: str) -> np.ndarray:
             """(samples, ...) averages over looks."""
-            return np.concatenate([np.moveaxis(_fit(getattr(sums, name), levels), -1, 0) / sums.looks for sums in everything])
+            return np.concatenate([np.moveaxis(at_levels(getattr(sums, name), levels), -1, 0) / sums.looks for sums in everything])
 
         self.tail, self.tail_square, self.queues, self.queue_square = map(gather, ("tail", "tail_square", "queue", "queue_square"))
         flow, second = gather("flow"), gather("second")
-        replicas = [np.full(sums.queue.size, sums.ticks / clock) for sums in everything]
-        self._time = np.concatenate(replicas)
+        self._time = np.concatenate([np.full(sums.queue.size, sums.ticks / clock) for sums in everything])
         self._counters = {name: np.concatenate([sums.counters[name] for sums in everything]) for name in everything[0].counters}
         arrived = self._rate("arrivals") - 1 if known.arrivals and "arrivals" in self._counters else np.zeros_like(second)
         # the balance of the square of all customers, of all customers, then of levels 1, 2, ... of every pool; arrivals
@@ -247,13 +246,6 @@ def _sum(cells: Any) -> list[Sums]:
     for other in others:
         first = [a + b for a, b in zip(first, other, strict=True)]
     return list(first)
-
-
-def _fit(values: np.ndarray, levels: int) -> np.ndarray:
-    """Sums (..., levels, replicas) with zeros up to `levels`, or sums (replicas,)."""
-    if values.ndim == 1:
-        return values
-    return np.pad(values, ((0, 0),) * (values.ndim - 2) + ((0, max(0, levels - values.shape[-2])), (0, 0)))
 
 
 def _number(value: Any) -> float | None:

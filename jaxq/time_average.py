@@ -46,8 +46,11 @@ class Sums:
     path: np.ndarray
 
     def __add__(self, other: Sums) -> Sums:
-        sums = {name: _padded_sum(getattr(self, name), getattr(other, name))
-                for name in ("tail", "tail_square", "queue", "queue_square", "flow", "second")}
+        sums = {}
+        for name in ("tail", "tail_square", "queue", "queue_square", "flow", "second"):
+            pair = getattr(self, name), getattr(other, name)  # one may have met longer queues
+            levels = max(part.shape[-2] if part.ndim > 1 else 0 for part in pair)
+            sums[name] = at_levels(pair[0], levels) + at_levels(pair[1], levels)
         counters = {name: self.counters[name] + other.counters[name] for name in self.counters}
         return Sums(self.looks + other.looks, self.ticks + other.ticks, **sums, counters=counters,
                     path=np.concatenate([self.path, other.path]))
@@ -147,10 +150,8 @@ def _generator(model: PopulationModel, steps: jax.Array, counts: jax.Array, queu
     return jnp.tensordot(steps, rates, 1), second
 
 
-def _padded_sum(one: np.ndarray, other: np.ndarray) -> np.ndarray:
-    """The sum of arrays (..., levels, replicas) that may have different numbers of levels."""
-    if one.ndim == 1 or one.shape == other.shape:
-        return one + other
-    levels = max(one.shape[-2], other.shape[-2])
-    return sum((np.pad(part, ((0, 0),) * (part.ndim - 2) + ((0, levels - part.shape[-2]), (0, 0))) for part in (one, other)),
-               np.zeros(()))
+def at_levels(values: np.ndarray, levels: int) -> np.ndarray:
+    """Sums (..., levels, replicas) with zeros up to `levels`; sums (replicas,) as they are."""
+    if values.ndim == 1:
+        return values
+    return np.pad(values, ((0, 0),) * (values.ndim - 2) + ((0, max(0, levels - values.shape[-2])), (0, 0)))

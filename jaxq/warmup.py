@@ -44,14 +44,19 @@ def settle(watches: Sequence[Watch], gap: int, most: int) -> tuple[int, int, boo
     while elapsed + ahead <= most:
         seen = [watch.look(np.full(_LOOKS, ahead // _LOOKS), controls=False) for watch in watches]
         elapsed += ahead
-        # what came before, at the spacing of now
-        paths = [np.append(path.reshape(-1, 2).mean(axis=1) if elapsed > 2 * ahead else path, sums.path)
-                 for path, sums in zip(paths, seen, strict=True)]
+        paths = [extended(path, sums.path) for path, sums in zip(paths, seen, strict=True)]
         stable = all(mser5(path) < path.size // 2 - 5 for path in paths)
         if stable and (len(watches) == 1 or _met(seen, abs(begun[-1] - begun[0]))):
             return _TIMES * elapsed, elapsed, True
         ahead = elapsed
     return elapsed, elapsed, False
+
+
+def extended(path: np.ndarray, following: np.ndarray) -> np.ndarray:
+    """The path (looks,) of a doubling after the one of all before it, which is brought to the same spacing where it is finer."""
+    if path.size > following.size:
+        path = path.reshape(-1, 2).mean(axis=1)
+    return np.append(path, following)
 
 
 def _met(seen: list[Sums], first: float) -> bool:

@@ -1,17 +1,16 @@
 """The mean field and its fixed point against closed forms, published values, and hand algebra."""
 
 import json
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from epidemic import Epidemic
 
 from jaxq import Pool, Pull, Supermarket, pull_theory
-from jaxq.chain import Model, RatesModel
+from jaxq.chain import Model
 from jaxq.mean_field import fixed_point, mean_field, mean_field_path, newton_step
 
 REFERENCE = json.loads((Path(__file__).parent / "reference" / "meanfield.json").read_text())["cases"]
@@ -21,28 +20,6 @@ SLOPE = 4.417025  # d/dlambda of Q(10) from empty, lambda = .9, d = 2: required 
 def closed_form(rate, d, levels):
     i = np.arange(1, levels + 1)
     return rate ** (i if d == 1 else (float(d) ** i - 1) / (d - 1))
-
-
-@dataclass(frozen=True)
-class Epidemic(RatesModel, leaves=("n", "contact", "imported")):
-    """Infected fraction x: x' = (imported + contact x)(1 - x) - x. Not truncated; its guess 0 is on the wrong branch."""
-
-    n: Any
-    contact: Any
-    imported: Any
-
-    def clock(self):
-        return self.n * (self.contact + self.imported + 1.0)
-
-    @property
-    def jumps(self):
-        return np.array([[1], [-1]])
-
-    def rates(self, x, inverse_n=0.0):
-        return jnp.stack([(self.imported + self.contact * x[0]) * (1 - x[0]), x[0]])
-
-    def tail(self, counts):
-        return counts
 
 
 @pytest.mark.parametrize(("d", "rate", "end"), [(1, 0.5, 300.0), (2, 0.9, 400.0), (3, 0.8, 200.0), (5, 0.9, 200.0)])

@@ -11,6 +11,7 @@ import matplotlib as mpl
 import numpy as np
 import pytest
 import scipy.linalg
+from epidemic import Epidemic
 
 import jaxq
 from jaxq import Pool, Pull, Supermarket, SupermarketClasses, exact
@@ -19,36 +20,6 @@ from jaxq.linear_noise import linear_noise
 from jaxq.refined import constants, fixed_point_density, lyapunov, refined
 
 mpl.use("Agg")
-
-
-@dataclass(frozen=True)
-class Epidemic(RatesModel, leaves=("n", "contact", "imported")):
-    """Infected fraction x: x' = (imported + contact x)(1 - x) - x."""
-
-    n: Any
-    contact: Any
-    imported: Any
-
-    def clock(self):
-        return self.n * (self.contact + self.imported + 1.0)
-
-    @property
-    def jumps(self):
-        return np.array([[1], [-1]])
-
-    def rates(self, x, inverse_n=0.0):
-        return jnp.stack([(self.imported + self.contact * x[0]) * (1 - x[0]), x[0]])
-
-    def tail(self, counts):
-        return counts
-
-    def moments(self, t, start):
-        """n, expectation and n times the variance of x at time t, from the generator of the chain on 0..n."""
-        k = np.arange(self.n + 1.0)
-        up, down = (self.imported + self.contact * k / self.n) * (self.n - k), k
-        law = scipy.linalg.expm(t * (np.diag(up[:-1], 1) + np.diag(down[1:], -1) - np.diag(up + down)))[start]
-        mean = law @ k / self.n
-        return mean, self.n * (law @ (k / self.n - mean) ** 2)
 
 
 @dataclass(frozen=True)

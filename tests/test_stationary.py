@@ -9,7 +9,7 @@ from scipy import stats
 import jaxq
 from jaxq.estimate import Regression
 from jaxq.exact import stationary as exact_stationary
-from jaxq.warmup import mser5
+from jaxq.warmup import extended, mser5
 
 POOLS = [jaxq.Pool(0.5, 1.5, 1), jaxq.Pool(0.5, 0.5, 3)]
 
@@ -218,6 +218,17 @@ def test_mser_leaves_out_a_transient():
     path = noise + 40 * np.exp(-np.arange(1000) / 30)
     assert 60 <= mser5(path) <= 250
     assert mser5(noise) < 200
+
+
+def test_the_path_of_a_doubling_warm_up_is_evenly_spaced():
+    """Looks at times 1, 2, ..., 8; 9, ..., 16; then every second, every fourth. Averaged like them, their times stay even, up to
+    half a spacing where averages meet single looks."""
+    path, ahead = np.arange(1.0, 9.0), 8
+    while path[-1] < 1000:
+        path = extended(path, path[-1] + (ahead / 8) * np.arange(1.0, 9.0))
+        ahead = int(path[-1])
+        assert path.size == 16
+        assert np.diff(path).max() <= 1.5 * np.diff(path).min()
 
 
 def test_regression_meets_its_normal_theory():

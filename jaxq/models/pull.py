@@ -205,9 +205,7 @@ class Pull(PopulationModel, leaves=("n", "pools", "arrival_rate")):
 
     def busy(self, counts: Any) -> np.ndarray:
         """Busy fraction of each pool, (pools, ...), from integer counts (states, ...)."""
-        length, pool = self.classes.length[self.classes.kept], self.classes.pool[self.classes.kept]
-        mine = (pool == np.arange(len(self.buffers))[:, None]) & (length > 0)
-        totals = mine.astype(np.int64) @ np.asarray(counts)
+        totals = self.pool_tails(np.asarray(counts))[:, 0]
         return totals / self.servers.reshape(-1, *[1] * (totals.ndim - 1))
 
     def outstanding(self, counts: Any) -> np.ndarray:

@@ -18,9 +18,8 @@ from typing import Any
 import numpy as np
 
 SAMPLES_PER_CONTROL = 16
-_RARE = 10.0   # kurtosis from which a control is left to a few samples: rare events would fit themselves, not their mean
 _NEW = 1e-6    # share of a control's spread that those before it must leave,
-_ONE = 0.5     # and share of what is left that one sample may hold
+_RARE = 10.0   # and kurtosis from which what they leave is up to a few samples: rare events would fit themselves, not their mean
 
 
 class Regression:
@@ -73,12 +72,12 @@ def _independent(controls: np.ndarray) -> list[int]:
     basis = np.zeros((samples, 0))
     for k, column in enumerate((controls - controls.mean(axis=0)).T):
         scale = float(np.linalg.norm(column))
-        if scale == 0 or samples * np.sum((column / scale) ** 4) > _RARE:
+        if scale == 0:
             continue
         for _ in range(2):  # once more for what rounding leaves
             column = column - basis @ (basis.T @ column)
         size = float(np.linalg.norm(column))
-        if size > _NEW * scale and np.max(column**2) <= _ONE * size**2:
+        if size > _NEW * scale and samples * np.sum((column / size) ** 4) <= _RARE:
             kept.append(k)
             basis = np.column_stack([basis, column / size])
     return kept

@@ -31,7 +31,9 @@ def floyd(picks: list[Any], n: Any) -> list[Any]:
 
 def largest(picks: list[Any], n: Any, *, distinct: bool) -> Any:
     """The largest of the sampled ranks: the picks themselves, or the distinct ranks that `floyd` makes of them."""
-    return functools.reduce(jnp.maximum, floyd(picks, n) if distinct else picks)
+    # ranks are below 2**31, and a TPU kernel has no maximum of unsigned numbers
+    signed = [pick.astype(np.int32) for pick in (floyd(picks, n) if distinct else picks)]
+    return functools.reduce(jnp.maximum, signed).astype(np.uint32)
 
 
 def full_thresholds(n: int, replacement: bool) -> list[int]:

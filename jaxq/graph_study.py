@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from . import _check, bits, graphs
+from . import _check, bits, graphs, hosts
 from .chain import Model
 from .engine import Engine
 from .ensemble import Result, describe, provenance
@@ -77,7 +77,7 @@ def vertex_means(model: GraphSupermarket, key: Any, *, replicas: int, warmup: fl
     queues, looks = np.zeros((model.n, replicas), np.int64), []
     for _ in range(samples):
         looks.append(watch.look(np.array([max(1, math.ceil(horizon * engine.clock / samples))])))
-        queues += np.asarray(engine.state[0])[:, :replicas]
+        queues += hosts.gather(engine.state[0])[:, :replicas]
     tail = functools.reduce(operator.add, looks).tail[0] / samples
     root = math.sqrt(replicas)
     return VertexMeans(provenance(), queues.mean(axis=1) / samples, queues.std(axis=1, ddof=1) / (samples * root),

@@ -46,7 +46,7 @@ def settle(watches: Sequence[Watch], gap: int, most: int) -> tuple[int, int, boo
         elapsed += ahead
         paths = [extended(path, sums.path) for path, sums in zip(paths, seen, strict=True)]
         stable = all(mser5(path) < path.size // 2 - 5 for path in paths)
-        if stable and (len(watches) == 1 or _met(seen, abs(begun[-1] - begun[0]))):
+        if watches[0].engine.agree(stable and (len(watches) == 1 or _met(seen, abs(begun[-1] - begun[0])))):
             return _TIMES * elapsed, elapsed, True
         ahead = elapsed
     return elapsed, elapsed, False

@@ -56,7 +56,7 @@ def test_save_grids_and_horizons_do_not_change_the_path():
 
 def test_long_segments_are_done_in_pieces(monkeypatch):
     whole = jaxq.simulate(MODEL, [1.0, 40.0, 41.0], 5, replicas=5, save="paths")
-    monkeypatch.setattr(module, "_CALL", 1000.0)
+    monkeypatch.setattr("jaxq.engine._CALL", 1000.0)
     pieces = jaxq.simulate(MODEL, [1.0, 40.0, 41.0], 5, replicas=5, save="paths")
     np.testing.assert_array_equal(whole.paths, pieces.paths)
     assert whole.events == pieces.events
@@ -155,11 +155,3 @@ def test_bad_input_is_refused_with_one_sentence(arguments, message):
     with pytest.raises(ValueError, match=message) as caught:
         jaxq.simulate(model, ts, key, **given_)
     assert "\n" not in str(caught.value)
-
-
-def test_paths_that_do_not_fit_are_refused_before_the_run(monkeypatch):
-    with pytest.raises(ValueError, match='save="paths" must fit in memory'):
-        module._check_memory(2**60)
-    monkeypatch.setattr(module.os, "sysconf", lambda name: 2**20)
-    with pytest.warns(UserWarning, match="will take about 2.0 GiB"):
-        module._check_memory(2**31)

@@ -24,7 +24,7 @@ _LOW = np.uint32(0xFFFF)
 _HALF = np.uint32(16)
 
 #: Purposes of a replica's own key streams (`stream`); the ticks use the replica's key itself.
-CELLS, HALVING, INITIAL, LEAP, FORCED = 1, 2, 3, 4, 5
+CELLS, HALVING, INITIAL, LEAP, FORCED, BULK = 1, 2, 3, 4, 5, 6
 
 
 def threefry(k0: Words, k1: Words, c0: Words, c1: Words) -> tuple[Words, Words]:
@@ -64,7 +64,7 @@ def fold_in(key: np.ndarray, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def stream(k0: Words, k1: Words, index: Words, purpose: int) -> tuple[Words, Words]:
-    """A replica's key for another purpose than ticks (CELLS, HALVING, INITIAL, LEAP, FORCED); streams never share words."""
+    """A replica's key for another purpose than ticks (CELLS, HALVING, INITIAL, LEAP, FORCED, BULK); streams never share words."""
     return threefry(k0, k1, index, np.uint32(purpose << 28))
 
 

@@ -4,8 +4,9 @@
 //     gcc -O3 -march=native -o limit limit.c -lm
 //     ./limit FORM N LAMBDA TICKS SEED
 //
-// FORM: plain (one length per server, scalar code), servers (the same with the random numbers in vector registers, by
-// intrinsics) or occupancy (servers per length, in vectors). It prints "FORM N TICKS seconds events_per_second S1 S2 S3 S4 S5", S_i = fraction of servers with at least i customers.
+// FORM: branching (one length per server, as most people write it), plain (the same without branches), servers (the same
+// with the random numbers in vector registers, by intrinsics) or occupancy (servers per length, in vectors). It prints
+// "FORM N TICKS seconds events_per_second S1 S2 S3 S4 S5", S_i = fraction of servers with at least i customers.
 // Only the tick loop is timed, after a warm-up of TICKS / 4 from the fixed point S_i = lambda^(2^i - 1). One process
 // uses one core; occupancy runs one system per vector lane in it, TICKS counts them all and S_i is their mean. TICKS is
 // rounded up to a multiple of 64.
@@ -136,6 +137,22 @@ INLINE void plain_loop(uint8_t *x, struct chain c, uint64_t ticks) {
     }
 }
 
+// ---- form `branching`: the same draws, updates as most people write them: a type or a length that is guessed wrong costs
+// the processor its queue of instructions
+INLINE void branching_loop(uint8_t *x, struct chain c, uint64_t ticks) {
+    for (uint64_t t = 0; t < ticks; t++) {
+        unsigned __int128 draw = (unsigned __int128)plain_next() * c.n, again = (unsigned __int128)(uint64_t)draw * c.n;
+        uint64_t first = (uint64_t)(draw >> 64), second = (uint64_t)(again >> 64);
+        uint64_t type = c.small ? (uint64_t)again : plain_next();
+        if (type >= c.threshold) {
+            if (x[first]) x[first]--;
+        } else if (x[second] < x[first])
+            x[second]++;
+        else
+            x[first]++;
+    }
+}
+
 // ---- form `occupancy`: x[i] = number of servers with more than i customers, one independent system per vector lane
 // With the servers sorted by falling length, the server of rank m has #{i: m < x[i]} customers and the shorter of two is
 // the larger rank. A mark is the rank for an arrival, its complement for a service.
@@ -176,11 +193,14 @@ OCCUPANCY_LOOP(wide, int32_t, ints)      // BYTES / 4 systems
         else loop(state, MAX_LEVELS, c, ticks);            \
     }
 
-static void __attribute__((noinline)) run(int plain, uint8_t *length, void *x, int narrow, int levels, uint64_t n,
+enum { PLAIN = 1, BRANCHING };  // forms whose random numbers are scalar
+
+static void __attribute__((noinline)) run(int scalar, uint8_t *length, void *x, int narrow, int levels, uint64_t n,
                                           uint64_t threshold, uint64_t ticks) {
     struct chain small = {n, threshold, 1}, large = {n, threshold, 0};
     int one_word = n <= 1 << 16;
-    if (plain) plain_loop(length, one_word ? small : large, ticks);
+    if (scalar == BRANCHING) branching_loop(length, one_word ? small : large, ticks);
+    else if (scalar == PLAIN) plain_loop(length, one_word ? small : large, ticks);
     else if (length && one_word) servers_loop(length, small, ticks);
     else if (length) servers_loop(length, large, ticks);
     else if (narrow) WITH_LEVELS(narrow_loop, x, small, ticks)
@@ -195,11 +215,13 @@ static double now(void) {
 }
 
 int main(int argc, char **argv) {
-    int plain = argc == 6 && !strcmp(argv[1], "plain"), servers = plain || (argc == 6 && !strcmp(argv[1], "servers"));
+    const char *form = argc == 6 ? argv[1] : "";
+    int scalar = !strcmp(form, "plain") ? PLAIN : !strcmp(form, "branching") ? BRANCHING : 0;
+    int servers = scalar || !strcmp(form, "servers");
     double size = argc == 6 ? atof(argv[2]) : 0, lambda = argc == 6 ? atof(argv[3]) : 0, count = argc == 6 ? atof(argv[4]) : 0;
-    if (argc != 6 || (!servers && strcmp(argv[1], "occupancy")) || !(size >= 100 && size <= 1 << 25) ||
+    if (argc != 6 || (!servers && strcmp(form, "occupancy")) || !(size >= 100 && size <= 1 << 25) ||
         !(lambda > 0 && lambda < 1) || !(count >= 1 && count < 1e15)) {
-        fprintf(stderr, "usage: limit plain|servers|occupancy N LAMBDA TICKS SEED, 100 <= N <= 2^25, 0 < LAMBDA < 1, 1 <= TICKS < 1e15\n");
+        fprintf(stderr, "usage: limit branching|plain|servers|occupancy N LAMBDA TICKS SEED, 100 <= N <= 2^25, 0 < LAMBDA < 1, 1 <= TICKS < 1e15\n");
         return 2;
     }
     uint64_t n = (uint64_t)size, ticks = ((uint64_t)count + AHEAD - 1) / AHEAD * AHEAD, seed = strtoull(argv[5], NULL, 10);
@@ -231,12 +253,12 @@ int main(int argc, char **argv) {
     }
 
     uint8_t *array = servers ? length : NULL;
-    run(plain, array, &x, narrow, levels, n, threshold, ticks / 4 / AHEAD * AHEAD);
+    run(scalar, array, &x, narrow, levels, n, threshold, ticks / 4 / AHEAD * AHEAD);
     double start = now();
-    run(plain, array, &x, narrow, levels, n, threshold, ticks);
+    run(scalar, array, &x, narrow, levels, n, threshold, ticks);
     double seconds = now() - start;
 
-    printf("%s %llu %llu %.6f %.6g", argv[1], (unsigned long long)n, (unsigned long long)ticks, seconds, (double)ticks / seconds);
+    printf("%s %llu %llu %.6f %.6g", form, (unsigned long long)n, (unsigned long long)ticks, seconds, (double)ticks / seconds);
     for (int i = 0; i < 5; i++) {
         uint64_t total = 0;
         if (servers) for (uint64_t k = 0; k < n; k++) total += length[k] > i;

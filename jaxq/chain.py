@@ -61,6 +61,8 @@ class Model(abc.ABC):
     leaves: ClassVar[tuple[str, ...]] = ()
     #: True if `draw` and `apply` compute in float64; the engine then runs them with x64 on.
     float64: ClassVar[bool] = False
+    #: What a tick costs, in ticks of a small chain: calls of the engine are made about half a second long by it.
+    work: ClassVar[float] = 1.0
     n: Any
 
     def __init_subclass__(cls, *, leaves: tuple[str, ...] = (), **kwargs: Any) -> None:
@@ -69,10 +71,20 @@ class Model(abc.ABC):
         jax.tree_util.register_pytree_node(cls, lambda model: _flatten(model),
                                            lambda static, numbers: _unflatten(cls, static, numbers))
 
+    @property
+    def call(self) -> int | None:
+        """Ticks the engine should be given at a time, where results depend on it; None: as many as take half a second."""
+        return None
+
     def program(self) -> Self:
         """The static part: a hashable copy with leaves None, equal for all models that share one compilation."""
         children, static = _flatten(self)
-        return _unflatten(type(self), static, (None,) * len(children))
+        return _unflatten(type(self), static, tuple(leaf.program() if isinstance(leaf, Model) else None for leaf in children))
+
+    def kernel(self) -> Self | None:
+        """The program with which a GPU kernel (`jaxq.kernel`) gives the same integers: its `draw` and `apply` use no gather, slice
+        or concatenation, its lanes are 32 bits wide, and rows of zeros below its state stay zeros. None: it has none."""
+        return None
 
     @property
     def block(self) -> int:
@@ -147,6 +159,17 @@ class PopulationModel(Model):
     @abc.abstractmethod
     def jumps(self) -> np.ndarray:
         """(events, states) integers: what each event class adds to the counts."""
+
+    @property
+    def class_matrix(self) -> np.ndarray:
+        """(classes, states) integers A: there are A counts + n `class_offset` servers of each class; the states are those where
+        none is below 0. A class holds servers (or whatever is counted) that are alike."""
+        return np.eye(self.jumps.shape[1], dtype=int)
+
+    @property
+    def class_offset(self) -> np.ndarray:
+        """(classes,) fractions of n that the classes have at counts of 0 (host)."""
+        return np.zeros(self.class_matrix.shape[0])
 
     @abc.abstractmethod
     def rates(self, x: jax.Array, inverse_n: Any = 0.0) -> jax.Array:

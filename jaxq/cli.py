@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from . import commands, commands_steady, flags
+from . import commands, commands_bench, commands_steady, flags, hosts
 
-EXIT_BAD_INPUT, EXIT_INTERRUPTED = 2, 130
+EXIT_LOST, EXIT_BAD_INPUT, EXIT_INTERRUPTED = 1, 2, 130
 
 #: The models that can be simulated: name, what it is, its flags, how they make it, an example of them.
 MODELS = (
@@ -27,15 +27,24 @@ MODELS = (
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run `jaxq`; returns the exit status: 0, 2 after bad input (one sentence on stderr), 130 after an interrupt."""
-    words = list(sys.argv[1:] if argv is None else argv)
+    """Run `jaxq`; returns the exit status: 0, 2 after bad input (one sentence on stderr), 130 after an interrupt, 1 if another
+    process of the run was lost."""
+    status = 1
+    try:
+        status = _main(list(sys.argv[1:] if argv is None else argv))
+    finally:
+        hosts.leave(status)
+    return status
+
+
+def _main(words: list[str]) -> int:
     if words[:1] == ["study"] and words[1:2] and words[1].startswith("-") and words[1] not in ("-h", "--help"):
         words.insert(1, "supermarket")
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             warnings.simplefilter("always", UserWarning)  # ours; the libraries' deprecations are no news to a user
-            warnings.showwarning = lambda message, *rest, **more: print(f"jaxq: warning: {message}", file=sys.stderr)
+            warnings.showwarning = lambda message, *rest, **more: _say(f"warning: {message}")
             options = flags.parse(_parser(), words)
             options.command = "jaxq " + " ".join(words)
             _set_up(options)
@@ -44,14 +53,23 @@ def main(argv: Sequence[str] | None = None) -> int:
     except ValueError as error:
         if "--debug" in words:
             raise
-        print(f"jaxq: error: {error}", file=sys.stderr)
+        _say(f"error: {error}")
         return EXIT_BAD_INPUT
+    except hosts.LostError as error:
+        print(f"jaxq: error: {error}", file=sys.stderr)
+        return EXIT_LOST
     except KeyboardInterrupt as error:
-        print(f"jaxq: interrupted{error if isinstance(error, commands.Kept) else ''}", file=sys.stderr)
+        _say(f"interrupted{error if isinstance(error, commands.Kept) else ''}")
         return EXIT_INTERRUPTED
     except BrokenPipeError:  # the reader of stdout left, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 0
+
+
+def _say(text: str) -> None:
+    """A line on stderr, once where several processes have it to say."""
+    if hosts.first():
+        print(f"jaxq: {text}", file=sys.stderr)
 
 
 def _parser() -> flags.Parser:
@@ -74,12 +92,14 @@ def _parser() -> flags.Parser:
         add(leaf)
         flags.time_flags(leaf)
         flags.run_flags(leaf)
+        flags.algorithm_flags(leaf)
         leaf.add_argument("--save", choices=("moments", "paths"), default="moments", help="paths: every path in --out too")
     steady = models("stationary", "steady state of a model, with confidence intervals")
     for name, text, add, build, example in MODELS:
         leaf = flags.leaf(steady, name, text, commands_steady.stationary, build, f"jaxq stationary {name} {example}")
         add(leaf)
         flags.run_flags(leaf, replicas=256)
+        flags.algorithm_flags(leaf)
         leaf.add_argument("--rel-error", type=flags.number, default=0.005,
                           help="stop when stderr / mean of the mean queue length is at most this (default 0.005)")
         leaf.add_argument("--warmup", type=flags.number, help="time left out (default: from theory, or from two starts that meet)")
@@ -116,6 +136,7 @@ def _parser() -> flags.Parser:
     leaf.add_argument("--start", metavar="FILE|empty|fixed-point", help="T profile at time 0: a file of numbers, or a name "
                       "(default: the finite-eta fixed point plus 2 beta on levels 1..3)")
     leaf.add_argument("--no-replacement", action="store_true", help="sample d distinct servers")
+    flags.algorithm_flags(leaf)
     leaf.add_argument("--out-dir", metavar="DIR", help="write study.nc, study.csv and study.png there")
     flags.time_flags(leaf, num_times=101)
     flags.run_flags(leaf)
@@ -164,14 +185,22 @@ def _parser() -> flags.Parser:
                           commands.exact, build, f"jaxq exact {name} {example}")
         add(leaf)
         flags.time_flags(leaf, required=False)
+    leaf = flags.leaf(verbs, "bench", "speed on this machine, and whether the integers are the ones they must be",
+                      commands_bench.bench, None, "jaxq bench")
+    leaf.set_defaults(replicas=commands_bench.REPLICAS)
+    leaf.add_argument("--seconds", type=flags.number, default=10.0, help="to measure, compilation apart (default 10)")
+    leaf.add_argument("--devices", type=flags.integer, help="devices to use (default: all; on CPU one per core)")
     return top
 
 
 def _set_up(options: argparse.Namespace) -> None:
     """What must happen before JAX starts, and refusals that should not wait for a long run."""
-    for path in (options.out, options.plot):
-        if path is not None:
-            _check_file(path)
+    explicit = (options.coordinator, options.num_processes, options.process_id)
+    several = options.distributed or explicit != (None, None, None)
+    if several:
+        _check_explicit(options.distributed, explicit)
+    else:
+        _check_outputs(options)
     import jax
 
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -181,6 +210,38 @@ def _set_up(options: argparse.Namespace) -> None:
     if options.compile_cache:
         jax.config.update("jax_compilation_cache_dir", options.compile_cache)
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+    if several:
+        _join(options, explicit)
+
+
+def _check_explicit(distributed: bool, explicit: tuple[str | None, int | None, int | None]) -> None:
+    names = ("--coordinator", "--num-processes", "--process-id")
+    given = [name for name, value in zip(names, explicit, strict=True) if value is not None]
+    if len(given) != (0 if distributed else 3):
+        raise ValueError("several processes need either --distributed, on a cluster that JAX knows, or all of --coordinator, "
+                         f"--num-processes and --process-id; got {' '.join(['--distributed'] * distributed + given)}")
+
+
+def _join(options: argparse.Namespace, explicit: tuple[str | None, int | None, int | None]) -> None:
+    """Meet the other processes; all but the first fall silent."""
+    hosts.start(*explicit)
+    hosts.own_stdout()
+    own = {"command": None, "process_id": None, "leaf": None, "run": None, "build": None}
+    hosts.check_same("flags", repr(sorted((vars(options) | own).items(), key=str)).encode())
+    hosts.first_does(lambda: _check_outputs(options))
+    if not hosts.first():
+        options.out = options.plot = options.out_dir = None
+        options.progress = False
+
+
+def _check_outputs(options: argparse.Namespace) -> None:
+    for path in (options.out, options.plot):
+        if path is not None:
+            _check_file(path)
+    if options.out_dir is not None:
+        from .study import make_folder
+
+        make_folder(options.out_dir)
 
 
 def _check_file(path: str) -> None:

@@ -25,7 +25,7 @@ def simulate(options: argparse.Namespace) -> None:
     model = options.build(options)
     try:
         result = run(model, flags.times(options), options.seed, replicas=options.replicas, save=options.save,
-                     progress=options.progress)
+                     progress=options.progress, **flags.algorithm(options))
     except Interrupted as error:
         if error.partial is not None and options.out:
             error.partial.save(options.out)
@@ -37,7 +37,17 @@ def simulate(options: argparse.Namespace) -> None:
         plot.save(plot.tails(result, _mean_field_of(model, result.times[-1])), options.plot)
     write(options, result)
     show(options, result, lambda: tables.tails(result.times, result.mean_queue_length, result.tail_mean,
-                                                result.mean_queue_length_stderr, result.tail_stderr))
+                                                result.mean_queue_length_stderr, result.tail_stderr) + _step(result))
+
+
+def _step(result: Any) -> str:
+    """What the steps of a leap add to the means, as the last line."""
+    if result.step is None:
+        return ""
+    k = int(np.argmax(np.abs(result.mean_queue_length_step_error)))
+    added = tables.pm(result.mean_queue_length_step_error[k], result.mean_queue_length_step_error_stderr[k])
+    return (f"\nsteps of {result.step:g}: they add about {added} to the mean queue length at time {result.times[k]:g}, the most at "
+            "a time shown")
 
 
 def _mean_field_of(model: Any, t_end: float) -> Any:
@@ -96,7 +106,8 @@ def study(options: argparse.Namespace) -> None:
     try:
         result = scaling_study(options.d, options.beta, options.alpha, n=options.n, t_end=options.t_end,
                                num_times=options.num_times, replicas=options.replicas, key=options.seed, start=start,
-                               replacement=not options.no_replacement, out_dir=folder, progress=options.progress)
+                               replacement=not options.no_replacement, out_dir=folder, progress=options.progress,
+                               **flags.algorithm(options))
     except Interrupted:
         raise Kept(f"; the sizes finished are in {folder}" if folder else "") from None
     if options.plot or folder:

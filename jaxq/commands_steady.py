@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from . import tables
+from . import flags, tables
 from .commands import Kept, no_plot, show, write
 
 _LEVELS = 16   # lines of a table
@@ -19,7 +19,8 @@ def stationary(options: argparse.Namespace) -> None:
     model = options.build(options)
     try:
         result = run(model, options.seed, replicas=options.replicas, rel_error=options.rel_error,
-                     warmup=options.warmup, horizon=options.horizon, max_events=options.max_events, progress=options.progress)
+                     warmup=options.warmup, horizon=options.horizon, max_events=options.max_events, progress=options.progress,
+                     **flags.algorithm(options))
     except Interrupted as error:
         if error.partial is not None and options.out:
             error.partial.save(options.out)
@@ -109,6 +110,9 @@ def _steady(result: Any) -> str:
     lines += [line(f"S_{k + 1}", "tail", k) for k in range(min(used, _LEVELS))]
     if used > _LEVELS:
         lines.append(f"levels to S_{used} are in --json and --out")
+    if result.step is not None:
+        added = tables.pm(result.mean_queue_length_step_error, result.mean_queue_length_step_error_stderr)
+        lines.append(f"steps of {result.step:g}: they add about {added} to the mean queue length")
     return "\n".join(lines) + (
         f"\nwarm-up {result.warmup:.4g}, window {result.horizon:.4g} time units, {result.replicas} replicas, "
         f"{result.events:.3g} events, {result.seconds + result.compile_seconds:.1f} s\n"

@@ -124,17 +124,23 @@ class Ensemble(Result):
     events: ticks of all replicas together, null ones included. arrivals, departures: customers of all replicas.
     counters: the model's counters up to the last time, all replicas together (arrivals, lost, ...); counter_paths: with
       save="paths" each of them as (time, replica) int64, counted from time 0; else None.
+    algorithm: "exact" or "leap". step: of a leap, in time. tail_step_error, mean_queue_length_step_error: what the step adds
+      to the means, estimated from a path with steps of twice the length on the same randomness, and its ..._stderr; the bias
+      that the standard errors above do not hold. None where the algorithm is exact.
     seconds: wall time without compile_seconds. With one replica the errors are nan.
     """
 
     dims: ClassVar[dict[str, tuple[str, ...]]] = {
         "times": ("time",), "tail_mean": ("time", "level"), "tail_variance": ("time", "level"),
         "tail_stderr": ("time", "level"), "mean_queue_length": ("time",), "mean_queue_length_variance": ("time",),
+        "tail_step_error": ("time", "level"), "tail_step_error_stderr": ("time", "level"),
+        "mean_queue_length_step_error": ("time",), "mean_queue_length_step_error_stderr": ("time",),
         "mean_queue_length_stderr": ("time",), "T_mean": ("time", "level"), "T_stderr": ("time", "level"),
         "paths": ("time", "level", "replica")}
     json_keys: ClassVar[tuple[str, ...]] = (
         "times", "tail_mean", "tail_stderr", "mean_queue_length", "mean_queue_length_stderr", "events", "arrivals",
-        "departures", "seconds", "compile_seconds", "events_per_second", "replicas", "seed", "model")
+        "departures", "seconds", "compile_seconds", "events_per_second", "replicas", "seed", "model", "algorithm", "step",
+        "tail_step_error", "tail_step_error_stderr", "mean_queue_length_step_error", "mean_queue_length_step_error_stderr")
 
     times: np.ndarray
     tail_mean: np.ndarray
@@ -157,6 +163,12 @@ class Ensemble(Result):
     compile_seconds: float
     events_per_second: float
     model: dict[str, Any]
+    algorithm: str
+    step: float | None
+    tail_step_error: np.ndarray | None
+    tail_step_error_stderr: np.ndarray | None
+    mean_queue_length_step_error: np.ndarray | None
+    mean_queue_length_step_error_stderr: np.ndarray | None
 
 
 def describe(model: Any) -> dict[str, Any]:
@@ -178,5 +190,6 @@ def provenance() -> dict[str, Any]:
 
     return {"jaxq_version": __version__, "jax_version": jax.__version__, "numpy_version": np.__version__,
             "python_version": platform.python_version(), "machine": platform.machine(),
-            "device": jax.devices()[0].device_kind, "devices": jax.device_count(), "generator": "threefry2x32-20",
+            "device": jax.devices()[0].device_kind, "devices": jax.device_count(),
+            "hosts": jax.process_count(), "generator": "threefry2x32-20",
             "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")}

@@ -45,7 +45,8 @@ def parse(parser: Parser, words: list[str]) -> argparse.Namespace:
 def leaf(verbs: Any, name: str, text: str, run: Callable[[argparse.Namespace], None], build: Build | None, example: str) -> Parser:
     """A command at the end of its path, with the flags that every command has."""
     parser: Parser = verbs.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".", epilog=f"example:  {example}")
-    parser.set_defaults(run=run, build=build, leaf=parser, replicas=None, seed=0, progress=None, devices=None, compile_cache=None)
+    parser.set_defaults(run=run, build=build, leaf=parser, replicas=None, seed=0, progress=None, devices=None, compile_cache=None,
+                        out_dir=None, distributed=False, coordinator=None, num_processes=None, process_id=None)
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
     parser.add_argument("--out", metavar="FILE.nc", help="write the result as netCDF")
     parser.add_argument("--plot", metavar="FILE.png", help="write the figure (.png, .pdf or .svg)")
@@ -66,9 +67,28 @@ def run_flags(parser: Parser, replicas: int | None = None) -> None:
     parser.add_argument("--replicas", type=integer, required=replicas is None, default=replicas,
                         help="independent copies" + (f" (default {replicas})" if replicas else ""))
     parser.add_argument("--seed", type=integer, default=0, help="0 <= seed < 2^64 (default 0)")
-    parser.add_argument("--devices", type=integer, help="devices to use (default: all; on CPU one per core)")
+    parser.add_argument("--devices", type=integer, help="devices to use, of each process (default: all; on CPU one per core)")
     parser.add_argument("--no-progress", dest="progress", action="store_false", default=None, help="no bar on stderr")
     parser.add_argument("--compile-cache", metavar="DIR", help="keep compiled code there for the next run")
+    parser.add_argument("--distributed", action="store_true", help="one of several processes that Slurm, Kubernetes, Open MPI or a "
+                        "TPU pod started: they share the replicas, and the first one writes")
+    parser.add_argument("--coordinator", metavar="HOST:PORT", help="without such a cluster: a free port of process 0's machine")
+    parser.add_argument("--num-processes", type=integer, help="with --coordinator: how many processes run this command")
+    parser.add_argument("--process-id", type=integer, help="with --coordinator: which of them this is, from 0")
+
+
+def algorithm_flags(parser: Parser) -> None:
+    """--algorithm and what belongs to it."""
+    parser.add_argument("--algorithm", choices=("exact", "bulk", "leap"), default="exact",
+                        help="bulk: exact, faster from n = 1e7 on (supermarket); leap: steps of time at a cost that does not "
+                        "depend on n, with an estimate of their error")
+    parser.add_argument("--step", type=number, help="of a leap, in units of time (default: from the rates)")
+    parser.add_argument("--order", type=integer, help="1 or 2: order of a leap's error in the step (default 2)")
+
+
+def algorithm(options: argparse.Namespace) -> dict[str, Any]:
+    """The arguments that these flags make."""
+    return {"algorithm": options.algorithm, "step": options.step, "order": options.order}
 
 
 def times(options: argparse.Namespace) -> np.ndarray:

@@ -12,11 +12,14 @@ import warnings
 from collections.abc import Sequence
 from typing import Any
 
+import jax
 import numpy as np
 
-from . import _check, bits
+from . import _check, bits, memory
+from .algorithms import choose
 from .chain import Model, Steady
 from .engine import CHUNK, Engine
+from .leap import Leap
 from .simulate import Interrupted, progress_bar
 from .steady_state import SHOWS, Samples, Stationary
 from .time_average import SEGMENTS, Sums, Watch
@@ -30,7 +33,8 @@ _LEAST = 64           # mean service times, of about 2 n ticks each, after which
 
 
 def stationary(model: Model, key: Any, *, replicas: int, rel_error: float = 0.005, warmup: float | None = None,
-               horizon: float | None = None, initial: Any = None, max_events: float = 1e11,
+               horizon: float | None = None, initial: Any = None, max_events: float = 1e11, algorithm: str = "exact",
+               step: float | None = None, order: int | None = None,
                devices: Sequence[Any] | None = None, block: int | None = None, progress: bool | None = None) -> Stationary:
     """Steady-state means of a model, with standard errors.
 
@@ -46,7 +50,9 @@ def stationary(model: Model, key: Any, *, replicas: int, rel_error: float = 0.00
         (`warmup.py`); with fewer than 8 replicas there is one start, and a warning.
       horizon: length of the window. None: from a quarter of the warm-up on it is doubled until `rel_error` is met.
       initial: one start for all replicas instead, as `simulate` takes it.
-      max_events: ticks of all replicas together at which the run ends, converged or not.
+      max_events: ticks of all replicas together at which the run ends, converged or not; two steps of a leap count as 1000,
+        which is about what they cost.
+      algorithm, step, order: as in `simulate`; the result's `..._step_error` say what a leap is wrong by.
       devices, block, progress: as in `simulate`.
 
     Returns `Stationary`. Warns (UserWarning) where the limit came first or the start still shows.
@@ -57,11 +63,14 @@ def stationary(model: Model, key: Any, *, replicas: int, rel_error: float = 0.00
         raise ValueError(f"model must be a jaxq model such as jaxq.Supermarket(...); got {type(model).__name__}")
     replicas = _check.integer("replicas", replicas, 1, 2**31 - 1, "the error bars come from independent replicas")
     rel_error = _check.real("rel_error", rel_error, 0.0, 1.0, open_low=True)
-    most = int(_check.real("max_events", max_events, 1.0)) // replicas
+    model = choose(model, algorithm, step, order)
+    most = int(_check.real("max_events", max_events, 1.0) / model.work) // replicas
     warmup = None if warmup is None else _check.real("warmup", warmup, 0.0)
     horizon = None if horizon is None else _check.real("horizon", horizon, 0.0, open_low=True)
     known, words = model.steady(), bits.key_words(key)
     starts = (initial,) if initial is not None else known.starts if replicas >= _PAIR else known.starts[:1]
+    on = jax.devices() if devices is None else list(devices)
+    memory.check(memory.of_stationary(model, starts[0], replicas, SEGMENTS, on), on, "use fewer replicas")
     with progress_bar(0, progress) as bar:
         run = _Run(model, known, starts, words, replicas, devices, block, bar)
         try:
@@ -82,13 +91,14 @@ class _Run:
                  block: int | None, bar: Any) -> None:
         self.known, self.words, self.replicas, self.bar = known, words, replicas, bar
         self.began = time.perf_counter()
-        self.n, self.watches = int(model.n), []
+        self.watches: list[Watch] = []
         for k, start in enumerate(starts):
             own = words if k == 0 else np.concatenate(bits.fold_in(words, np.array([2**32 - k], np.uint32)))
             share = replicas // len(starts) + (k < replicas % len(starts))
             engine = Engine(model, start, own, share, devices=devices, block=block, segments=SEGMENTS)
             self.watches.append(Watch(engine, bar.update))
         self.clock = self.watches[0].engine.clock
+        self.unit = round(self.clock) if isinstance(model, Leap) else 2 * int(model.n)  # ticks in about a mean service time
         self.cells: list[list[Sums]] = []  # of the window, in order, each with its sums for every start
         self.cut = False                   # the limit came in the warm-up
 
@@ -98,7 +108,7 @@ class _Run:
             due = round(warmup * self.clock)
         else:
             if self.known.relaxation is None or len(self.known.starts) > 1:
-                due, passed, seen = settle(self.watches, max(CHUNK, 2 * self.n), most // 2)
+                due, passed, seen = settle(self.watches, max(CHUNK, self.unit), most // 2)
                 self.cut = not seen
             due = max(due, self._relaxed())
         self.ticks = max(min(due, most // 2), passed)
@@ -112,7 +122,7 @@ class _Run:
         return round(_RELAXATIONS * (self.known.relaxation or 0.0) * self.clock)
 
     def window(self, horizon: float | None, rel_error: float, most: int) -> None:
-        scale = max(self.ticks, self._relaxed(), _LEAST * 2 * self.n)  # averages over it are as good as independent
+        scale = max(self.ticks, self._relaxed(), _LEAST * self.unit)  # averages over it are as good as independent
         gap = max(CHUNK, scale // _LOOKS)
         self.batches, self.doubling = 1, horizon is None
         while self.replicas * self.batches < _SAMPLES:
@@ -130,7 +140,7 @@ class _Run:
             raise ValueError(f"stationary needs a window of {cells} ticks and 2 independent samples at least; got {span} ticks and "
                              f"{self.replicas} replicas; raise horizon, max_events or replicas")
         self._look([], 0, span, looks, cells)
-        while horizon is None and self._rel_error() > rel_error and self.ticks + 2 * span <= most:
+        while horizon is None and self.ticks + 2 * span <= most and self.watches[0].engine.agree(self._rel_error() > rel_error):
             pairs = zip(self.cells[::2], self.cells[1::2], strict=True)
             merged = [[a + b for a, b in zip(*pair, strict=True)] for pair in pairs]
             looks *= 2
@@ -163,7 +173,7 @@ class _Run:
     def result(self, rel_error: float) -> Stationary:
         engines = [watch.engine for watch in self.watches]
         compiled = sum(engine.compile_seconds for engine in engines)
-        events = sum(int(engine.ticks[: engine.replicas].sum()) for engine in engines)
+        events = sum(int(engine.totals.get("events", engine.ticks)[: engine.replicas].sum()) for engine in engines)
         return self._samples().result(
             warmup=self.ticks / self.clock, horizon=self.span / self.clock, target=rel_error, cut=self.cut, events=events,
             replicas=self.replicas, seed=int(self.words[0]) << 32 | int(self.words[1]), compile_seconds=compiled,

@@ -9,9 +9,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from . import step_error
+from .algorithms import exact_model
 from .chain import Model, Steady
 from .ensemble import Result, describe, provenance
 from .estimate import Regression, plain_error
+from .leap import Leap
 from .time_average import Sums, at_levels
 
 SHOWS = 4.0  # standard errors at which the start is said to show
@@ -36,16 +39,19 @@ class Stationary(Result):
       control_gain: the variance of mean_queue_length without control variates over that with them.
     drift: second half of the window minus the first, starts_apart: crowded start minus empty one (0 with one start), both
       of mean_queue_length in standard errors, as if they were normal; above 4 the start shows.
+    algorithm, step, tail_step_error (level,), mean_queue_length_step_error, ..._stderr: as in `Ensemble`: what a leap's step adds.
     replica_tail (replica, level), pool_tail (replica, pool, level; None for one pool), controls (replica, control): averages
       of the independent samples, without control variates: the replicas, or batches of them where they are few.
     """
 
     dims: ClassVar[dict[str, tuple[str, ...]]] = {
-        **dict.fromkeys(("tail", "tail_stderr", "tail_variance", "tail_variance_stderr", "T_mean", "T_stderr"), ("level",)),
+        **dict.fromkeys(("tail", "tail_stderr", "tail_variance", "tail_variance_stderr", "T_mean", "T_stderr",
+                         "tail_step_error", "tail_step_error_stderr"), ("level",)),
         "busy": ("pool",), "busy_stderr": ("pool",), "replica_tail": ("replica", "level"),
         "pool_tail": ("replica", "pool", "level"), "controls": ("replica", "control")}
     json_keys: ClassVar[tuple[str, ...]] = ("warmup", "horizon", "rel_error", "converged", "events", "seconds", "compile_seconds",
-                                            "effective_samples", "control_gain", "replicas", "seed", "model")
+                                            "effective_samples", "control_gain", "replicas", "seed", "model", "algorithm", "step",
+                                            "mean_queue_length_step_error", "mean_queue_length_step_error_stderr")
 
     mean_queue_length: float
     mean_queue_length_stderr: float
@@ -87,6 +93,12 @@ class Stationary(Result):
     seconds: float
     compile_seconds: float
     model: dict[str, Any]
+    algorithm: str
+    step: float | None
+    tail_step_error: np.ndarray | None
+    tail_step_error_stderr: np.ndarray | None
+    mean_queue_length_step_error: float | None
+    mean_queue_length_step_error_stderr: float | None
 
     def to_json(self) -> dict[str, Any]:
         """The JSON object of the command line: every mean with its standard error, then how they were found."""
@@ -142,9 +154,13 @@ class Samples:
 
         self.tail, self.tail_square, self.queues, self.queue_square = map(gather, ("tail", "tail_square", "queue", "queue_square"))
         flow, second = gather("flow"), gather("second")
+        if np.isnan(second).any():  # a leap that halved its steps has none
+            flow, second = np.zeros_like(flow), np.zeros_like(second)
         self._time = np.concatenate([np.full(sums.queue.size, sums.ticks / clock) for sums in everything])
         self._counters = {name: np.concatenate([sums.counters[name] for sums in everything]) for name in everything[0].counters}
-        arrived = self._rate("arrivals") - 1 if known.arrivals and "arrivals" in self._counters else np.zeros_like(second)
+        counted = known.arrivals and "arrivals" in self._counters and not isinstance(model, Leap)  # a leap's are not exactly those
+        arrived = self._rate("arrivals") - 1 if counted else np.zeros_like(second)
+        self._apart_by_step = gather("apart")
         # the balance of the square of all customers, of all customers, then of levels 1, 2, ... of every pool; arrivals
         levelwise = np.moveaxis(flow, 1, 2).reshape(second.size, -1)
         self.controls = np.column_stack([second, flow.sum(axis=(1, 2)), levelwise, arrived])
@@ -185,7 +201,15 @@ class Samples:
             control_gain=(plain / error) ** 2 if self._regression.dof < self.queues.size - 1 else 1.0, drift=drift,
             starts_apart=apart,
             replica_tail=everyone, pool_tail=tails if many else None, controls=self.controls,
-            service_rates=self._known.rates, model=describe(self._model), **run)
+            service_rates=self._known.rates, model=describe(exact_model(self._model)), **self._step_errors(used), **run)
+
+    def _step_errors(self, levels: int) -> dict[str, Any]:
+        """What the step adds to the means, where there is one."""
+        if not isinstance(self._model, Leap):
+            return step_error.none(self._model)
+        found = step_error.of_means(self._model, self._apart_by_step.T)
+        return {"algorithm": "leap", "step": float(self._model.step)} | {
+            name: value[:levels] if value.ndim else float(value) for name, value in found.items()}
 
     def _measures(self, tails: np.ndarray) -> dict[str, Any]:
         """What customers meet; `tails` (samples, pools, levels)."""

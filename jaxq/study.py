@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from . import _check, bits, heavy_traffic
+from .algorithms import choose
 from .ensemble import Result, provenance
 from .models.supermarket import Supermarket
 from .rescaling import fixed_point_T, pi
@@ -89,7 +90,8 @@ class Study(Result):
 
 def scaling_study(d: int, beta: float, alpha: float = 0.5, *, n: Any, t_end: float, replicas: int, key: Any,
                   num_times: int = 101, start: Any = None, replacement: bool = True, out_dir: str | os.PathLike[str] | None = None,
-                  devices: Any = None, progress: bool | None = None) -> Study:
+                  algorithm: str = "exact", step: float | None = None, order: int | None = None, devices: Any = None,
+                  progress: bool | None = None) -> Study:
     """Simulate the supermarket model at lambda_n = 1 - beta n**-alpha for each n and compare T^n with its limit.
 
     Args:
@@ -99,6 +101,7 @@ def scaling_study(d: int, beta: float, alpha: float = 0.5, *, n: Any, t_end: flo
       start: T profile at time 0 (level,), or "empty" or "fixed-point"; None: the finite-eta fixed point plus 2 beta on levels
         1..3. It becomes tail counts by rounding n S_i half up. Levels above a given profile follow
         T_{i+1} = (d + 1) T_i - d T_{i-1}, at most eta.
+      algorithm, step, order: as in `simulate`; with "leap" the cost does not depend on n.
       out_dir: folder for study.nc and study.csv, written again after every n, so that an interrupt loses one n at most.
 
     Returns `Study`. Raises ValueError for bad input. Source: Eschenfeldt and Gamarnik, arXiv:1610.03522, Theorem 2.
@@ -114,13 +117,16 @@ def scaling_study(d: int, beta: float, alpha: float = 0.5, *, n: Any, t_end: flo
         warnings.warn(f"alpha = {alpha:g} is outside (0, 1/2]: condition (5), eta_n <= C sqrt(n), of the limit theorem does "
                       "not hold; the comparison is an experiment", stacklevel=2)
     models = [Supermarket.heavy_traffic(size, d, beta, alpha, replacement=replacement) for size in sizes]
+    run = {"algorithm": algorithm, "step": step, "order": order, "devices": devices, "progress": progress}
+    for model in models:
+        choose(model, algorithm, step, order)
     starts = [_start(model, start, beta, alpha) for model in models]  # all refusals come before the first run
     folder = None if out_dir is None else make_folder(out_dir)
     words = bits.key_words(key)
     rows: list[dict[str, Any]] = []
     for model, (profile, limit_start) in zip(models, starts, strict=True):
         own = np.concatenate(bits.fold_in(words, np.array([model.n], np.uint32)))
-        rows.append(_row(model, profile, limit_start, beta, times, replicas, int(own[0]) << 32 | int(own[1]), devices, progress))
+        rows.append(_row(model, profile, limit_start, beta, times, replicas, int(own[0]) << 32 | int(own[1]), run))
         study = _collect(rows, times, replicas, d, beta, alpha, replacement)
         if folder is not None:
             study.save(folder / "study.nc")
@@ -165,11 +171,10 @@ def _start(model: Supermarket, start: Any, beta: float, alpha: float) -> tuple[n
 
 
 def _row(model: Supermarket, profile: np.ndarray, limit_start: np.ndarray, beta: float, times: np.ndarray, replicas: int,
-         seed: int, devices: Any, progress: bool | None) -> dict[str, Any]:
+         seed: int, run: dict[str, Any]) -> dict[str, Any]:
     n, d, eta = int(model.n), model.d, float(model.eta)
     counts = heavy_traffic.tail_counts(profile, n, eta)
-    result = simulate(model, times, seed, replicas=replicas, initial=counts if counts.size else None, save="paths",
-                      devices=devices, progress=progress)
+    result = simulate(model, times, seed, replicas=replicas, initial=counts if counts.size else None, save="paths", **run)
     assert result.paths is not None  # save="paths"
     rounded = np.append(eta * (1 - counts / n), eta)
     limit = heavy_traffic.limit(times, limit_start, d, levels=LEVELS)

@@ -15,11 +15,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from .bulk import Bulk
 from .chain import Model, PopulationModel
 from .engine import Engine
+from .leap import Leap, changes
 
 SEGMENTS = 16   # looks a call of the compiled function
-_CALL = 1.5e8   # lane-ticks a call: about half a second, for progress and interrupts
 
 Balance = Callable[[np.ndarray, np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]
 
@@ -31,7 +32,8 @@ class Sums:
     tail: (pools, levels, replicas). tail_square: (levels, replicas) of the tail of all pools together. queue, queue_square:
     (replicas,) of the mean queue length. flow: (pools, levels, replicas) of the generator's image of `tail`, or (1, 1,
     replicas) of that of `queue`, or empty. second: (replicas,) of that of the queue's square. counters: increments by name.
-    path: (looks,) mean queue length over replicas at every look.
+    path: (looks,) mean queue length over replicas at every look. apart: (levels, replicas) of the tail of a leap's coarse path
+    minus `tail`, with no levels where the algorithm is exact.
     """
 
     looks: int
@@ -44,10 +46,11 @@ class Sums:
     second: np.ndarray
     counters: dict[str, np.ndarray]
     path: np.ndarray
+    apart: np.ndarray
 
     def __add__(self, other: Sums) -> Sums:
         sums = {}
-        for name in ("tail", "tail_square", "queue", "queue_square", "flow", "second"):
+        for name in ("tail", "tail_square", "queue", "queue_square", "flow", "second", "apart"):
             pair = getattr(self, name), getattr(other, name)  # one may have met longer queues
             levels = max(part.shape[-2] if part.ndim > 1 else 0 for part in pair)
             sums[name] = at_levels(pair[0], levels) + at_levels(pair[1], levels)
@@ -63,7 +66,7 @@ class Watch:
         self.engine, self._passed = engine, passed
         self._balance = _balance(engine.model)
         self._balanced = engine.model
-        self._most = int(np.clip(_CALL / engine.lanes, engine.chunk, engine.longest))
+        self._most = engine.call
 
     def skip(self, ticks: int) -> None:
         """Let the replicas have so many ticks."""
@@ -101,8 +104,12 @@ class Watch:
         tail = np.asarray(model.pool_tails(counts)) / model.n
         everyone = tail.sum(axis=0)
         queue = everyone.sum(axis=0)
+        apart = np.zeros((0, queue.size))
+        if isinstance(model, Leap):
+            apart = np.asarray(model.coarse(counts)) / model.n - everyone
+            counts = counts[: model.states]
         flow, second = (self._balance if controls else _nothing)(counts, tail, queue)
-        return Sums(1, ticks, tail, everyone**2, queue, queue**2, flow, second, {}, np.array([queue.mean()]))
+        return Sums(1, ticks, tail, everyone**2, queue, queue**2, flow, second, {}, np.array([queue.mean()]), apart)
 
     def _advance(self, rows: list[int]) -> np.ndarray:
         counts, _ = self.engine.advance(np.repeat(np.array(rows)[:, None], self.engine.replicas, axis=1))
@@ -113,6 +120,10 @@ class Watch:
 def _balance(model: Model) -> Balance:
     """The generator's images of the tails (pools, levels, replicas) and of the squared queue (replicas,), from the counts,
     the tails and the queue, as far as the model allows."""
+    model = model.model if isinstance(model, Bulk) else model
+    if isinstance(model, Leap):
+        leap, jumps = model, model.model.pool_tails(model.model.jumps.T)
+        return lambda counts, tail, queue: changes(leap, jumps, counts)
     if isinstance(model, PopulationModel):
         with jax.enable_x64(True):
             leaves = jax.tree.map(np.float64, model)

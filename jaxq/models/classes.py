@@ -32,6 +32,7 @@ from typing import Any, Self
 import jax
 import jax.numpy as jnp
 import numpy as np
+import scipy.linalg
 
 from .. import _check, bits
 from ..chain import PopulationModel, Steady, ceil_clock
@@ -243,6 +244,16 @@ class SupermarketClasses(PopulationModel, leaves=("n", "pools", "arrival_rate"))
     def jumps(self) -> np.ndarray:
         up = np.eye(sum(self.depths), dtype=np.int32)
         return np.concatenate([up, -up])
+
+    @property
+    def class_matrix(self) -> np.ndarray:
+        parts = [np.eye(depth + 1, depth, -1, dtype=int) - np.eye(depth + 1, depth, dtype=int) for depth in self.depths]
+        return scipy.linalg.block_diag(*parts)
+
+    @property
+    def class_offset(self) -> np.ndarray:
+        return np.concatenate([np.eye(1, depth + 1)[0] * servers / self.n
+                               for depth, servers in zip(self.depths, self.servers, strict=True)])
 
     def rates(self, x: jax.Array, inverse_n: Any = 0.0) -> jax.Array:
         tails = [jnp.concatenate([jnp.asarray(pool.fraction, x.dtype)[None], tail])

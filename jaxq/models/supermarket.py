@@ -11,6 +11,7 @@ lambda_n = 1 - beta/eta_n: Eschenfeldt and Gamarnik, arXiv:1610.03522.
 
 from __future__ import annotations
 
+import copy
 import math
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
@@ -192,13 +193,21 @@ class Supermarket(PopulationModel, leaves=("n", "arrival_rate", "eta")):
 
     def apply(self, tables: Any, state: Any, mark: jax.Array) -> Any:
         x, arrivals = state
-        zero, one = jnp.zeros((), x.dtype), jnp.ones((), x.dtype)
+        zero, one, less = (jnp.full((), step, x.dtype) for step in (0, 1, -1))
         arrival = mark >= 0
         rank = jnp.where(arrival, mark, ~mark)
-        length = jnp.sum((rank < x[:-1]).astype(x.dtype), axis=0, dtype=x.dtype)
-        target = jnp.where(arrival, length, length - one)
         level = jax.lax.broadcasted_iota(x.dtype, (x.shape[0], 1), 0)
-        return x + jnp.where(level == target, jnp.where(arrival, one, -one), zero), arrivals + arrival.astype(np.int32)
+        # a mask, for a kernel cannot slice; rows of zeros may follow
+        length = jnp.sum(((rank < x) & (level < self.levels)).astype(x.dtype), axis=0, dtype=x.dtype)
+        target = jnp.where(arrival, length, length - one)
+        return x + jnp.where(level == target, jnp.where(arrival, one, less), zero), arrivals + arrival.astype(np.int32)
+
+    def kernel(self) -> Self | None:
+        if self.full:
+            return None
+        program = copy.copy(self)
+        object.__setattr__(program, "lane", "int32")
+        return program
 
     def counts(self, state: Any) -> jax.Array:
         return state[0][:-1]
@@ -250,6 +259,14 @@ class Supermarket(PopulationModel, leaves=("n", "arrival_rate", "eta")):
     def jumps(self) -> np.ndarray:
         up = np.eye(self.levels, dtype=np.int32)
         return np.concatenate([up, -up])
+
+    @property
+    def class_matrix(self) -> np.ndarray:
+        return np.eye(self.levels + 1, self.levels, -1, dtype=int) - np.eye(self.levels + 1, self.levels, dtype=int)
+
+    @property
+    def class_offset(self) -> np.ndarray:
+        return np.eye(1, self.levels + 1)[0]
 
     def rates(self, x: jax.Array, inverse_n: Any = 0.0) -> jax.Array:
         w = self.joins(jnp.concatenate([jnp.ones(1, x.dtype), x]), inverse_n)

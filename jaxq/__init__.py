@@ -4,6 +4,7 @@ from . import bikes as bikes
 from . import exact as exact
 from . import graphs as graphs
 from . import heavy_traffic as heavy_traffic
+from . import hosts as hosts
 from . import plot as plot
 from . import testing as testing
 from .ensemble import load as load

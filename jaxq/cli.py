@@ -93,6 +93,7 @@ def _parser() -> flags.Parser:
         flags.time_flags(leaf)
         flags.run_flags(leaf)
         flags.algorithm_flags(leaf)
+        leaf.add_argument("--kernel", action="store_true", help="on a GPU or TPU: many ticks in one launch, where the model can")
         leaf.add_argument("--save", choices=("moments", "paths"), default="moments", help="paths: every path in --out too")
     steady = models("stationary", "steady state of a model, with confidence intervals")
     for name, text, add, build, example in MODELS:

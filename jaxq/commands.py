@@ -24,7 +24,7 @@ def simulate(options: argparse.Namespace) -> None:
 
     model = options.build(options)
     try:
-        result = run(model, flags.times(options), options.seed, replicas=options.replicas, save=options.save,
+        result = run(model, flags.times(options), options.seed, replicas=options.replicas, save=options.save, kernel=options.kernel,
                      progress=options.progress, **flags.algorithm(options))
     except Interrupted as error:
         if error.partial is not None and options.out:

@@ -40,8 +40,7 @@ class Engine:
       devices: JAX devices to shard the replicas over (default: all, those of other processes included).
       block, chunk: replicas advanced together (None: the model's own choice), ticks drawn together; choices of speed that
         never change a result.
-      kernel: many ticks in one launch (`jaxq.kernel`) in place of the scan, where the model has it; the same integers. None:
-        on GPUs.
+      kernel: many ticks in one launch (`jaxq.kernel`) in place of the scan, where the model has it; the same integers.
 
     `ticks` (lanes,) int64 counts the ticks each replica has had and `totals` the model's counters, per lane, int64; lanes
     beyond the replicas only pad.
@@ -49,7 +48,7 @@ class Engine:
 
     def __init__(self, model: Model, initial: Any, key: np.ndarray, replicas: int, *, devices: Sequence[Any] | None = None,
                  block: int | None = None, chunk: int = CHUNK, segments: int = SEGMENTS, clock: float | None = None,
-                 kernel: bool | None = None) -> None:
+                 kernel: bool = False) -> None:
         self.replicas = _check.integer("replicas", replicas, 1, 2**31 - 1, "give the number of independent copies")
         devices = jax.devices() if devices is None else list(devices)
         self._several = hosts.spans(devices)

@@ -26,13 +26,10 @@ WIDTH = {"gpu": 32, "tpu": 128, "cpu": 32}
 _GPU = ("gpu", "cuda", "rocm")
 
 
-def choose_kernel(model: Model, platform: str, asked: bool | None) -> str | None:
-    """The kind of kernel, "gpu", "tpu" or "cpu" (interpreted, for tests), or None for the scan.
-
-    The kernel runs on GPUs if the model has one; on other devices only if asked.
-    """
+def choose_kernel(model: Model, platform: str, asked: bool) -> str | None:
+    """The kind of kernel, "gpu", "tpu" or "cpu" (interpreted, for tests), or None for the scan: where it is not asked for, or
+    the model has none."""
     kind = "gpu" if platform in _GPU else platform
-    asked = kind == "gpu" if asked is None else asked
     return kind if asked and kind in WIDTH and model.kernel() is not None and _compilers() else None
 
 

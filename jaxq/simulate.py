@@ -30,7 +30,7 @@ class Interrupted(KeyboardInterrupt):
 
 def simulate(model: Model, ts: Any, key: Any, *, replicas: int, initial: Any = None, save: str = "moments",
              algorithm: str = "exact", step: float | None = None, order: int | None = None,
-             devices: Sequence[Any] | None = None, block: int | None = None, chunk: int = CHUNK,
+             devices: Sequence[Any] | None = None, block: int | None = None, chunk: int = CHUNK, kernel: bool = False,
              progress: bool | None = None) -> Ensemble:
     """Simulate independent replicas of the chain and save them at the times `ts`.
 
@@ -48,7 +48,8 @@ def simulate(model: Model, ts: Any, key: Any, *, replicas: int, initial: Any = N
         `..._step_error` of the result says; save times do not change its steps.
       step: of a leap, in time (None: a power of two from the rates); order: 1 or 2 (default), of its error in the step.
       devices: JAX devices to share the replicas (default: all local ones).
-      block, chunk: replicas and ticks done together; they change the speed only.
+      block, chunk: replicas and ticks done together; they change the speed only. kernel: on a GPU or TPU, many ticks in one
+        launch where the model can (`jaxq.kernel`); the same integers. Off by itself: it has not been run on a GPU yet.
       progress: a bar with the time left on stderr; None shows it on a terminal or in a notebook.
 
     Returns: `Ensemble`. Raises ValueError for bad input, `Interrupted` (with what was done) on Ctrl-C.
@@ -62,7 +63,7 @@ def simulate(model: Model, ts: Any, key: Any, *, replicas: int, initial: Any = N
     chosen, on = choose(model, algorithm, step, order), jax.devices() if devices is None else list(devices)
     memory.check(memory.of_simulate(chosen, initial, replicas, ts.size, save, segments, on), on,
                  "use fewer replicas" if save == "moments" else 'use save="moments", fewer times or fewer replicas')
-    engine = Engine(chosen, initial, words, replicas, devices=devices, block=block, chunk=chunk, segments=segments)
+    engine = Engine(chosen, initial, words, replicas, devices=devices, block=block, chunk=chunk, segments=segments, kernel=kernel)
     run = _Run(engine, ts, save, words)
     total = int(engine.clock * ts[-1] * replicas)
     with progress_bar(total, progress, "step" if algorithm == "leap" else "tick") as bar:

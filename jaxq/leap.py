@@ -32,7 +32,8 @@ from .leap_events import events_of
 from .leap_step import mean_changes, tick
 
 _SHARE = 1 / 16      # of a class that leaves it in a step, by default
-_MOST_LEVELS = 2**12
+_MOST_LEVELS = 512
+_LONGEST = 100.0     # step: a replica halves it, but not for ever
 
 
 @dataclass(frozen=True)
@@ -63,8 +64,12 @@ class Leap(Model, leaves=("model", "step")):
             raise ValueError("algorithm='leap' needs a population model, whose events have rates; got "
                              f"{type(self.model).__name__}; use algorithm='exact'")
         _check.integer("order", self.order, 1, 2)
+        levels = self._levels
+        if levels > _MOST_LEVELS:
+            raise ValueError(f"a leap needs queues of at most {_MOST_LEVELS} customers; got a model of {levels} levels; use "
+                             "algorithm='exact'")
         events_of(self.model)
-        step = _default_step(self.model) if self.step is None else _check.real("step", self.step, 0.0, open_low=True)
+        step = _default_step(self.model) if self.step is None else _check.real("step", self.step, 0.0, _LONGEST, open_low=True)
         object.__setattr__(self, "step", step)
 
     # what it has from its model

@@ -56,7 +56,8 @@ class Events:
         for events, among, classes in self.rounds:
             p = share[classes] * each[events]
             left, spent = left[among], spent[among]
-            numbers.append(draw(left, jnp.clip(p / (1 - spent), 0.0, 1.0), events))
+            stays = 1 - spent  # 0: all have left
+            numbers.append(draw(left, jnp.where(stays > 0, jnp.clip(p / jnp.where(stays > 0, stays, 1.0), 0.0, 1.0), 0.0), events))
             left, spent = left - numbers[-1], spent + p
         if self.outside.size:
             rates = each[self.outside]

@@ -15,6 +15,7 @@ from .binomial import binomial, normal, poisson
 from .leap_events import Events, events_of
 
 _LIMIT = 1 / 2   # departures per server in a step at which a replica halves its own
+_HARDLY = 1 / 64  # servers expected to come in a step, below which an empty class may be fast
 _DEPTH = 30      # halvings of a tick at most
 
 
@@ -29,8 +30,8 @@ def tick(model: Any, order: int, tables: Any, counts: jax.Array, key: Any, activ
     def step(carry: Any) -> Any:
         x, at, happened, out = carry
         servers, each = _servers(model, tables, x), _each(model, events, tables, x)
-        fastest = jnp.max(jnp.where(servers > 0.5, events.source.T @ each, 0.0), axis=0) * tables["tick"]
-        wanted = jnp.ceil(jnp.log2(jnp.maximum(fastest, 1e-9) * 2.0**depth / (2 * _LIMIT))).astype(np.int32)
+        whole = tables["tick"] * 2.0**-depth
+        wanted = depth + _halvings(model, events, tables, x, servers, each, whole, (2.0 - depth) * _LIMIT)
         aligned = jnp.where(at == 0, 0, _DEPTH - lax.population_count((at & -at) - 1))
         halvings = jnp.maximum(jnp.clip(wanted, depth, _DEPTH), aligned)
         running = at < end
@@ -46,6 +47,31 @@ def tick(model: Any, order: int, tables: Any, counts: jax.Array, key: Any, activ
     start = (counts.astype(jnp.float64), jnp.where(active, np.int32(0), end), jnp.zeros((3, lanes)), jnp.zeros(lanes, jnp.bool_))
     x, _, happened, out = lax.while_loop(goes_on, step, start)
     return x.astype(np.int32), happened.astype(np.int64), out
+
+
+def _halvings(model: Any, events: Events, tables: Any, x: Any, servers: Any, each: Any, span: Any, limit: Any) -> Any:
+    """How often a replica halves a step `span`, (lanes,) int32: until no server leaves its class more than `limit` times in it.
+
+    A class that is empty at first counts too, at its rates in the middle of the step. Where those grow as fast as the step
+    shrinks (all arrivals want the few who come), the step is halved until hardly anybody comes in it.
+    """
+    def over(values: Any, bound: Any) -> Any:
+        return jnp.ceil(jnp.log2(jnp.maximum(values / bound, 1.0)))
+
+    filled = servers > 0.5
+    wanted = over(jnp.max(jnp.where(filled, events.source.T @ each, 0.0), axis=0) * span, limit)
+    rates = each * jnp.where(events.inside, events.source @ servers, 1.0)
+
+    def in_the_middle(span: Any) -> tuple[Any, Any]:
+        middle = _each(model, events, tables, x + events.jumps.T @ rates * (0.5 * span))
+        came = events.goal.T @ rates * span
+        return jnp.where(filled | (came < _HARDLY), 0.0, events.source.T @ middle * span), came
+
+    first, _ = in_the_middle(span * jnp.exp2(-wanted))
+    wanted = wanted + over(jnp.max(first, axis=0), limit)
+    second, came = in_the_middle(span * jnp.exp2(-wanted))
+    wanted = wanted + over(jnp.max(jnp.where(second > limit, came, 0.0), axis=0), _HARDLY)
+    return wanted.astype(np.int32)
 
 
 def _numbers(model: Any, order: int, events: Events, tables: Any, x: Any, servers: Any, each: Any, span: Any,
@@ -96,7 +122,7 @@ def mean_changes(model: Any, order: int, tables: Any, span: Any, steps: Any, x: 
     sum. Servers move independently of each other in a step: the variance of the sum is that of one server, class by class."""
     events, n = events_of(model), tables["n"]
     servers, each = _servers(model, tables, x), _each(model, events, tables, x)
-    whole = jnp.max(jnp.where(servers > 0.5, events.source.T @ each, 0.0), axis=0) * span <= _LIMIT
+    whole = _halvings(model, events, tables, x, servers, each, span, _LIMIT) == 0
     each, once, again, mean = _chances(model, order, events, tables, x, servers, each, span)
     steps = jnp.concatenate([steps, jnp.zeros((*steps.shape[:-1], 1))], axis=-1)
     weight = jnp.sum(steps, axis=tuple(range(steps.ndim - 1)))[:, None]

@@ -110,7 +110,7 @@ class _Run:
         done, replicas = 0, self.engine.replicas
         for t in self.ts:
             ticks, rest = divmod(Fraction(t) * Fraction(self.engine.clock), 1)
-            between = rest > Fraction(1, 10**9)
+            between = rest > 0
             yield from self._flush([np.full(replicas, int(ticks) - done)], longest, keep=not between)
             done = int(ticks)
             if between:

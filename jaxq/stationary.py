@@ -98,7 +98,7 @@ class _Run:
             engine = Engine(model, start, own, share, devices=devices, block=block, segments=SEGMENTS)
             self.watches.append(Watch(engine, bar.update))
         self.clock = self.watches[0].engine.clock
-        self.unit = round(self.clock) if isinstance(model, Leap) else 2 * int(model.n)  # ticks in about a mean service time
+        self.unit = max(1, round(self.clock)) if isinstance(model, Leap) else 2 * int(model.n)  # ticks in about a mean service time
         self.cells: list[list[Sums]] = []  # of the window, in order, each with its sums for every start
         self.cut = False                   # the limit came in the warm-up
 
@@ -135,6 +135,7 @@ class _Run:
         else:
             span = min(self.batches * scale if self.batches > 1 else scale // 4, left)
         cells = max(self.batches, 2)
+        span = max(span, cells) if self.doubling else span
         looks = max(1, span // (gap * cells))
         if span < cells or self.replicas * self.batches < 2:
             raise ValueError(f"stationary needs a window of {cells} ticks and 2 independent samples at least; got {span} ticks and "

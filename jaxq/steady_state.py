@@ -50,8 +50,8 @@ class Stationary(Result):
         "busy": ("pool",), "busy_stderr": ("pool",), "replica_tail": ("replica", "level"),
         "pool_tail": ("replica", "pool", "level"), "controls": ("replica", "control")}
     json_keys: ClassVar[tuple[str, ...]] = ("warmup", "horizon", "rel_error", "converged", "events", "seconds", "compile_seconds",
-                                            "effective_samples", "control_gain", "replicas", "seed", "model", "algorithm", "step",
-                                            "mean_queue_length_step_error", "mean_queue_length_step_error_stderr")
+                                            "effective_samples", "control_gain", "replicas", "seed", "model", "algorithm")
+    json_extras: ClassVar[tuple[str, ...]] = ("step", "mean_queue_length_step_error", "mean_queue_length_step_error_stderr")
 
     mean_queue_length: float
     mean_queue_length_stderr: float

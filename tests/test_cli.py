@@ -39,7 +39,7 @@ def test_simulate_prints_the_json_of_the_same_run_in_python(capsys):
     same = jaxq.simulate(jaxq.Supermarket.heavy_traffic(200, 2, 1.0, 0.5), [0, 1, 2], 4, replicas=20)
     assert set(result) == {"times", "tail_mean", "tail_stderr", "mean_queue_length", "mean_queue_length_stderr", "events",
                            "arrivals", "departures", "seconds", "compile_seconds", "events_per_second", "replicas", "seed",
-                           "model"}
+                           "model", "algorithm"}
     for name in ("times", "tail_mean", "tail_stderr", "mean_queue_length", "mean_queue_length_stderr"):
         np.testing.assert_array_equal(result[name], getattr(same, name))
     assert result["events"] == same.events

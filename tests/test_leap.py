@@ -277,3 +277,25 @@ def test_study_by_leaps():
         study = jaxq.scaling_study(2, 1.0, n=[10**6, 10**7], t_end=1.0, num_times=3, replicas=64, key=1, algorithm="leap",
                                    step=1 / 16)
     assert study.slopes["fluctuation"]["slope"] == pytest.approx(-0.25, abs=0.12)
+
+
+def test_a_class_that_all_leave_gives_whole_numbers():
+    """A chance of 1 is used up by the first event; the next ones get 0, not 0/0."""
+    events = events_of(jaxq.Supermarket(10, 2, 0.9, buffer=3))
+    with jax.enable_x64(True):
+        servers, each = np.full((4, 1), 5.0), np.ones((events.count, 1))
+        each[:3] = 0.0  # nobody goes up: all the chance is with the services
+        numbers = np.asarray(events.split(servers, np.ones((4, 1)), each, lambda trials, p, rows: trials * p, None))
+        each[:3], each[3:] = 1.0, 0.0
+        others = np.asarray(events.split(servers, np.ones((4, 1)), each, lambda trials, p, rows: trials * p, None))
+    np.testing.assert_array_equal(numbers[:, 0], [0, 0, 0, 5, 5, 5, 0])
+    np.testing.assert_array_equal(others[:, 0], [5, 5, 5, 0, 0, 0, 0])
+
+
+@pytest.mark.parametrize(("options", "match"), [
+    ({"step": 1e12}, "step must be a finite number above 0 and at most 100"),
+    ({"model": jaxq.Supermarket(10, 2, 0.9, buffer=10_000)}, "at most 512 customers; got a model of 10000 levels"),
+])
+def test_what_leaps_cannot_do_is_refused(options, match):
+    with pytest.raises(ValueError, match=match):
+        leap(options.pop("model", SMALL), [1.0], 4, **options)

@@ -159,7 +159,7 @@ def transient(case, runs):
     seen = [[] for _ in runs]
     for k in range(runs[0]):
         times = [t for t, number in zip(case["times"], runs, strict=True) if k < number]
-        run = jaxq.simulate(model, times, 20 + k, replicas=REPLICAS, save="paths", chunk=8)  # ten ticks between the times
+        run = jaxq.simulate(model, times, 20 + k, replicas=REPLICAS, save="paths", chunk=16)  # few ticks between the times
         reached = (run.paths[:, :levels] > 0).sum(axis=2)
         for part in zip(seen, run.tail_mean[:, :levels], run.tail_stderr[:, :levels], reached, strict=False):
             part[0].append(part[1:])

@@ -8,13 +8,11 @@ figure is the median over rounds. Compile time is apart.
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import time
 from collections.abc import Callable
-from pathlib import Path
 
-from provenance import CORES, provenance, report
+from provenance import CORES, flags, provenance, report
 
 SIZES = (10**5, 10**6, 10**7, 10**8, 10**9)
 LAMBDA = 0.9
@@ -45,11 +43,8 @@ def rate(n: int, bulk: bool, replicas: int, ticks: int) -> tuple[Callable[[], fl
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=5)
+    parser = flags(__doc__)
     parser.add_argument("--replicas", type=int, default=2048)
-    parser.add_argument("--quick", action="store_true", help="short runs, to see that it works")
-    parser.add_argument("--out", type=Path)
     options = parser.parse_args()
 
     import jax

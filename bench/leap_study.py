@@ -8,21 +8,17 @@ need 10**14 ticks. It also takes short steps: at a step of 1/16 the bias was 1.3
 
 from __future__ import annotations
 
-import argparse
 import time
-from pathlib import Path
 
-from provenance import CORES, provenance, report
+from provenance import CORES, flags, provenance, report
 
 SIZES = (10**6, 10**7, 10**8, 10**9)
 STEP, T_END, TIMES, SEED = 1 / 64, 10.0, 21, 0
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = flags(__doc__, rounds=None, quick="few replicas, to see that it works")
     parser.add_argument("--replicas", type=int, default=5_000)
-    parser.add_argument("--quick", action="store_true", help="few replicas, to see that it works")
-    parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     replicas = 200 if options.quick else options.replicas
 

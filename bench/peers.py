@@ -20,11 +20,10 @@ import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 import peer_tables
 from peer_process import Job, Peer
-from provenance import CORES, provenance, report
+from provenance import CORES, flags, provenance, report
 from throughput import build, compiler
 from time_to_precision import Contest
 
@@ -142,12 +141,9 @@ def main() -> None:
 
 
 def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--quick", action="store_true", help="short runs, to see that it works")
+    parser = flags(__doc__)
     parser.add_argument("--only", nargs="+", default=[], choices=list(JOBS), help="these beside jaxq and C")
     parser.add_argument("--python", nargs="+", default=[], metavar="NAME=PATH", help="interpreter that has a package")
-    parser.add_argument("--out", type=Path)
     return parser.parse_args()
 
 

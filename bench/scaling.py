@@ -10,14 +10,13 @@ The leap is `simulate(..., algorithm="leap")` with its default step, the call as
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from provenance import CORES, provenance, report
+from provenance import CORES, flags, provenance, report
 from spread import spread
 
 ARRIVAL_RATE = 0.9
@@ -111,11 +110,7 @@ def figure(cost: dict[tuple[str, int], list[float]], leap: dict[int, list[float]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--quick", action="store_true", help="short runs, to see that it works")
-    parser.add_argument("--out", type=Path)
-    options = parser.parse_args()
+    options = flags(__doc__).parse_args()
 
     import jax
 

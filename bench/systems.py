@@ -9,7 +9,6 @@ round, so that a machine whose speed drifts treats them alike; each figure is th
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import subprocess
 import tempfile
@@ -18,7 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from provenance import CORES, provenance, report
+from provenance import CORES, flags, provenance, report
 from throughput import compiler
 
 REPLICAS = 4096
@@ -80,11 +79,7 @@ def systems(folder: str, seconds: float) -> dict[str, tuple[Callable[[], float],
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--quick", action="store_true", help="short runs, to see that it works")
-    parser.add_argument("--out", type=Path)
-    options = parser.parse_args()
+    options = flags(__doc__).parse_args()
 
     import jax
 

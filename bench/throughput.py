@@ -12,7 +12,6 @@ random numbers drawn in vector registers by intrinsics; `occupancy`, counts in v
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import subprocess
 import tempfile
@@ -20,7 +19,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from provenance import CORES, provenance, report
+from provenance import CORES, flags, provenance, report
 
 SIZES = (1000, 100_000, 10_000_000)
 REPLICAS = 4096
@@ -90,11 +89,7 @@ def simulate_rate(n: int, seconds: float) -> Callable[[], float]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--quick", action="store_true", help="short runs, to see that it works")
-    parser.add_argument("--out", type=Path)
-    options = parser.parse_args()
+    options = flags(__doc__).parse_args()
 
     import jax
 

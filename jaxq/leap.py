@@ -163,8 +163,6 @@ class Leap(Model, leaves=("model", "step")):
 
     def grow(self, state: Any) -> tuple[Self, Any]:
         fine, coarse, counted, out = map(np.asarray, state)
-        if self._levels > _MOST_LEVELS:
-            raise ValueError(f"a leap needs queues of at most {_MOST_LEVELS} customers; got longer ones; use algorithm='exact'")
         grown = []
         for counts in (fine, coarse):
             model, larger = self.model.grow(self.model.state_of(counts))

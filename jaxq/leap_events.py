@@ -50,7 +50,7 @@ class Events:
     def split(self, servers: Any, chance: Any, each: Any, draw: Draw, outside: Outside | None) -> jax.Array:
         """Numbers of every event (E + 1, lanes) when each of `servers` (classes, lanes) leaves with `chance`, to an event in
         proportion to its rate `each` (E + 1, lanes) per server; `outside` gives those of the others, None for none."""
-        total = self.source.T.astype(float) @ each
+        total = self.source.T @ each
         share = chance / jnp.where(total > 0, total, 1.0)  # times each: the chance to leave for an event
         numbers, left, spent = [], servers, jnp.zeros_like(servers)
         for events, among, classes in self.rounds:

@@ -60,18 +60,23 @@ def _halvings(model: Any, events: Events, tables: Any, x: Any, servers: Any, eac
 
     filled = servers > 0.5
     wanted = over(jnp.max(jnp.where(filled, events.source.T @ each, 0.0), axis=0) * span, limit)
-    rates = each * jnp.where(events.inside, events.source @ servers, 1.0)
+    rates = _in_all(events, servers, each)
 
-    def in_the_middle(span: Any) -> tuple[Any, Any]:
-        middle = _each(model, events, tables, x + events.jumps.T @ rates * (0.5 * span))
-        came = events.goal.T @ rates * span
-        return jnp.where(filled | (came < _HARDLY), 0.0, events.source.T @ middle * span), came
+    def came(wanted: Any) -> Any:
+        return jnp.where(filled, 0.0, events.goal.T @ rates * (span * jnp.exp2(-wanted)))
 
-    first, _ = in_the_middle(span * jnp.exp2(-wanted))
-    wanted = wanted + over(jnp.max(first, axis=0), limit)
-    second, came = in_the_middle(span * jnp.exp2(-wanted))
-    wanted = wanted + over(jnp.max(jnp.where(second > limit, came, 0.0), axis=0), _HARDLY)
-    return wanted.astype(np.int32)
+    def fast(wanted: Any) -> Any:
+        """Departures per server of the classes that were empty."""
+        part = span * jnp.exp2(-wanted)
+        middle = events.source.T @ _each(model, events, tables, _middle(events, x, rates, part))
+        return jnp.where(came(wanted) < _HARDLY, 0.0, middle * part)
+
+    def more(wanted: Any) -> Any:
+        wanted = wanted + over(jnp.max(fast(wanted), axis=0), limit)
+        return wanted + over(jnp.max(jnp.where(fast(wanted) > limit, came(wanted), 0.0), axis=0), _HARDLY)
+
+    # seldom: with many servers no class is empty and about to be joined
+    return lax.cond(jnp.any(came(wanted) >= _HARDLY), more, lambda wanted: wanted, wanted).astype(np.int32)
 
 
 def _numbers(model: Any, order: int, events: Events, tables: Any, x: Any, servers: Any, each: Any, span: Any,
@@ -99,8 +104,7 @@ def _chances(model: Any, order: int, events: Events, tables: Any, x: Any, server
     if order == 1:
         once = events.source.T @ each * span
         return each, once, jnp.zeros_like(once), _mean(events, servers, once, each, span)
-    rates = each * jnp.where(events.inside, events.source @ servers, 1.0)
-    middle = x + events.jumps.T @ rates * (0.5 * span)
+    middle = _middle(events, x, _in_all(events, servers, each), span)
     each = _each(model, events, tables, middle)
     y = events.source.T @ each * span
     once = -jnp.expm1(-y)
@@ -139,6 +143,16 @@ def mean_changes(model: Any, order: int, tables: Any, span: Any, steps: Any, x: 
     total = jnp.sum(model.tail(x), axis=0)
     change = (2 * total * drift + drift**2 + spread) / (span * n**2)
     return jnp.tensordot(steps, mean, 1) / (span * n), jnp.where(whole, change, jnp.nan)
+
+
+def _in_all(events: Events, servers: Any, each: Any) -> Any:
+    """Rates (events, lanes) in all, from those per server."""
+    return each * jnp.where(events.inside, events.source @ servers, 1.0)
+
+
+def _middle(events: Events, x: Any, rates: Any, span: Any) -> Any:
+    """Counts expected in the middle of a step."""
+    return x + events.jumps.T @ rates * (0.5 * span)
 
 
 def _servers(model: Any, tables: Any, x: jax.Array) -> Any:

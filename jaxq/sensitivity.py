@@ -23,9 +23,10 @@ import jax
 import numpy as np
 
 from . import _check, bits, weak
-from .chain import Model, PopulationModel, RatesModel
+from .chain import Model, PopulationModel
 from .engine import SEGMENTS, Engine
 from .ensemble import Result, describe, provenance
+from .rates_model import RatesModel
 from .simulate import _Run, _sums, _variance, progress_bar
 
 METHODS = ("common-marks", "weak")

@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .bulk import Bulk
+from .algorithms import exact_model
 from .chain import Model, PopulationModel
 from .engine import Engine
 from .leap import Leap, changes
@@ -120,10 +120,10 @@ class Watch:
 def _balance(model: Model) -> Balance:
     """The generator's images of the tails (pools, levels, replicas) and of the squared queue (replicas,), from the counts,
     the tails and the queue, as far as the model allows."""
-    model = model.model if isinstance(model, Bulk) else model
     if isinstance(model, Leap):
         leap, jumps = model, model.model.pool_tails(model.model.jumps.T)
         return lambda counts, tail, queue: changes(leap, jumps, counts)
+    model = exact_model(model)
     if isinstance(model, PopulationModel):
         with jax.enable_x64(True):
             leaves = jax.tree.map(np.float64, model)

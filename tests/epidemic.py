@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import scipy.linalg
 
-from jaxq.chain import RatesModel
+from jaxq.rates_model import RatesModel
 
 
 @dataclass(frozen=True)

@@ -11,11 +11,12 @@ import pytest
 
 import jaxq
 from jaxq import chain
+from jaxq.rates_model import RatesModel
 from jaxq.testing import check_model
 
 
 @dataclass(frozen=True)
-class Breakdowns(chain.RatesModel, leaves=("n", "arrival_rate", "repair_rate")):
+class Breakdowns(RatesModel, leaves=("n", "arrival_rate", "repair_rate")):
     """n servers without a queue: idle, busy or broken; a busy server breaks at rate 0.2. States: busy, broken."""
 
     n: Any

@@ -8,8 +8,8 @@ import pytest
 
 import jaxq
 from jaxq import exact
-from jaxq.chain import RatesModel
 from jaxq.models.two_queues import TwoQueues
+from jaxq.rates_model import RatesModel
 
 
 @pytest.mark.parametrize("case", range(3))

@@ -142,6 +142,17 @@ def test_never_leaves_the_state_space(n, rate, step, seed, fractions):
 
 
 @pytest.mark.slow
+def test_classes_that_are_empty_halve_the_step_too():
+    """All arrivals want the few who become idle: without halving, a third of them were lost and nothing said so."""
+    model, start = jaxq.Supermarket(20, 20, 0.95, replacement=False), [20, 10]
+    ticks = jaxq.simulate(model, [1.0], 1, replicas=20_000, initial=start)
+    steps = leap(model, [1.0], 1000, 2, initial=start, step=1 / 16)
+    joint = np.hypot(ticks.mean_queue_length_stderr[0], steps.mean_queue_length_stderr[0])
+    assert abs(ticks.mean_queue_length[0] - steps.mean_queue_length[0]) < 4 * joint + 0.01
+    assert steps.arrivals / 1000 == pytest.approx(ticks.arrivals / 20_000, rel=0.03)
+
+
+@pytest.mark.slow
 def test_pull_never_leaves_the_state_space():
     model = jaxq.Pull(40, POOLS, 2, 0.9)
     run = Engine(Leap(model, 0.5), None, bits.key_words(1), 512)

@@ -15,8 +15,8 @@ from epidemic import Epidemic
 
 import jaxq
 from jaxq import Pool, Pull, Supermarket, SupermarketClasses, exact
-from jaxq.chain import RatesModel
 from jaxq.linear_noise import linear_noise
+from jaxq.rates_model import RatesModel
 from jaxq.refined import constants, fixed_point_density, lyapunov, refined
 
 mpl.use("Agg")

@@ -10,7 +10,7 @@ import pytest
 
 import jaxq
 from jaxq import bits, exact, graphs, weak
-from jaxq.chain import RatesModel
+from jaxq.rates_model import RatesModel
 from jaxq.sensitivity import sensitivity
 
 TIMES = [0.5, 2.0, 5.0]

@@ -32,12 +32,11 @@ from typing import Any, Self
 import jax
 import jax.numpy as jnp
 import numpy as np
-import scipy.linalg
 
 from .. import _check, bits
 from ..chain import PopulationModel, Steady, ceil_clock
 from . import ranks
-from .pools import Pool, divide, pool_rates, tails, type_bounds
+from .pools import Pool, divide, pool_rates, tail_classes, tails, type_bounds
 
 MAX_D = 8
 _NARROW = 10**6  # n up to which 32 bits give a server, within 1e6/2**32 = 2e-4 of its probability
@@ -247,8 +246,7 @@ class SupermarketClasses(PopulationModel, leaves=("n", "pools", "arrival_rate"))
 
     @property
     def class_matrix(self) -> np.ndarray:
-        parts = [np.eye(depth + 1, depth, -1, dtype=int) - np.eye(depth + 1, depth, dtype=int) for depth in self.depths]
-        return scipy.linalg.block_diag(*parts)
+        return tail_classes(self.depths)
 
     @property
     def class_offset(self) -> np.ndarray:

@@ -10,6 +10,7 @@ from typing import Any
 
 import jax
 import numpy as np
+import scipy.linalg
 
 from .. import _check, bits
 
@@ -93,6 +94,12 @@ def type_bounds(model: Any, clock: float) -> list[int]:
     arrival = bits.threshold64(arrivals, clock)
     tops = [2**64 - bits.threshold64(sum(services[pool:], Fraction(0)), clock) for pool in range(len(services))]
     return [arrival, *(max(arrival, top) for top in tops)]
+
+
+def tail_classes(depths: Sequence[int]) -> np.ndarray:
+    """`class_matrix` of counts that are tails of pools holding up to `depths` customers a server: those with 0, 1, 2, ..."""
+    blocks = [np.eye(depth + 1, depth, -1, dtype=int) - np.eye(depth + 1, depth, dtype=int) for depth in depths]
+    return np.asarray(scipy.linalg.block_diag(*blocks))
 
 
 def tails(initial: Any, servers: Sequence[int], buffers: Sequence[int | None]) -> list[np.ndarray]:

@@ -248,16 +248,11 @@ class Pull(PopulationModel, leaves=("n", "pools", "arrival_rate")):
 
     @property
     def class_matrix(self) -> np.ndarray:
-        classes, every = self.classes, np.eye(self.classes.size, dtype=int)
-        for pool, home in enumerate(classes.home):  # what the others of its pool leave
-            every[home] = -(classes.pool == pool).astype(int)
-        return every[:, classes.kept]
+        return self.classes.matrix
 
     @property
     def class_offset(self) -> np.ndarray:
-        offset = np.zeros(self.classes.size)
-        offset[self.classes.home] = self.servers / self.n
-        return offset
+        return self.classes.all(np.zeros(self.jumps.shape[1], int), self.servers) / self.n
 
     def rates(self, x: jax.Array, inverse_n: Any = 0.0) -> jax.Array:
         classes = self.classes

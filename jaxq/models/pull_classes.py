@@ -90,6 +90,11 @@ class Classes:
         change[np.arange(start.size), goal] += 1
         return change[:, self.kept]
 
+    @functools.cached_property
+    def matrix(self) -> np.ndarray:
+        """(classes, states) integers: servers of every class from the counts, but for the homes' share of the pools' sizes."""
+        return self.all(np.eye(self.kept.size, dtype=int), np.zeros(len(self.depths), int)).astype(int)
+
     def all(self, counts: np.ndarray, servers: np.ndarray) -> np.ndarray:
         """Servers of every class, (classes, ...), from integer counts (states, ...) in pools of `servers`."""
         everyone = np.zeros((self.size, *np.shape(counts)[1:]), np.int64)

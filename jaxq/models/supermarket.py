@@ -23,7 +23,7 @@ import numpy as np
 
 from .. import _check, bits
 from ..chain import PopulationModel, Steady, ceil_clock
-from . import ranks
+from . import pools, ranks
 
 MAX_D = 64            # sampled rank by rank up to here
 MAX_FULL = 2**16      # d = n, join the shortest queue, up to here
@@ -262,7 +262,7 @@ class Supermarket(PopulationModel, leaves=("n", "arrival_rate", "eta")):
 
     @property
     def class_matrix(self) -> np.ndarray:
-        return np.eye(self.levels + 1, self.levels, -1, dtype=int) - np.eye(self.levels + 1, self.levels, dtype=int)
+        return pools.tail_classes((self.levels,))
 
     @property
     def class_offset(self) -> np.ndarray:

@@ -52,8 +52,8 @@ def tick(model: Any, order: int, tables: Any, counts: jax.Array, key: Any, activ
 def _halvings(model: Any, events: Events, tables: Any, x: Any, servers: Any, each: Any, span: Any, limit: Any) -> Any:
     """How often a replica halves a step `span`, (lanes,) int32: until no server leaves its class more than `limit` times in it.
 
-    A class that is empty at first counts too, at its rates in the middle of the step. Where those grow as fast as the step
-    shrinks (all arrivals want the few who come), the step is halved until hardly anybody comes in it.
+    A class that is empty at first counts too, at its rates in the middle of the step, unless hardly anybody comes. Where those
+    grow as fast as the step shrinks (all arrivals want the few who come), only that ends the halving.
     """
     def over(values: Any, bound: Any) -> Any:
         return jnp.ceil(jnp.log2(jnp.maximum(values / bound, 1.0)))
@@ -62,21 +62,17 @@ def _halvings(model: Any, events: Events, tables: Any, x: Any, servers: Any, eac
     wanted = over(jnp.max(jnp.where(filled, events.source.T @ each, 0.0), axis=0) * span, limit)
     rates = _in_all(events, servers, each)
 
-    def came(wanted: Any) -> Any:
-        return jnp.where(filled, 0.0, events.goal.T @ rates * (span * jnp.exp2(-wanted)))
-
-    def fast(wanted: Any) -> Any:
-        """Departures per server of the classes that were empty."""
-        part = span * jnp.exp2(-wanted)
-        middle = events.source.T @ _each(model, events, tables, _middle(events, x, rates, part))
-        return jnp.where(came(wanted) < _HARDLY, 0.0, middle * part)
+    come = jnp.where(filled, 0.0, events.goal.T @ rates)
 
     def more(wanted: Any) -> Any:
-        wanted = wanted + over(jnp.max(fast(wanted), axis=0), limit)
-        return wanted + over(jnp.max(jnp.where(fast(wanted) > limit, came(wanted), 0.0), axis=0), _HARDLY)
+        """Halvings that the classes that were empty ask for beyond those `wanted`."""
+        part = span * jnp.exp2(-wanted)
+        fast = events.source.T @ _each(model, events, tables, _middle(events, x, rates, part)) * part
+        return over(jnp.max(jnp.where(come * part < _HARDLY, 0.0, fast), axis=0), limit)
 
-    # seldom: with many servers no class is empty and about to be joined
-    return lax.cond(jnp.any(came(wanted) >= _HARDLY), more, lambda wanted: wanted, wanted).astype(np.int32)
+    # at most a few rounds: each halves once at least
+    return lax.while_loop(lambda pair: jnp.any((pair[1] > 0) & (pair[0] < _DEPTH)),
+                          lambda pair: (pair[0] + pair[1], more(pair[0] + pair[1])), (wanted, more(wanted)))[0].astype(np.int32)
 
 
 def _numbers(model: Any, order: int, events: Events, tables: Any, x: Any, servers: Any, each: Any, span: Any,

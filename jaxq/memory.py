@@ -20,7 +20,7 @@ from . import hosts
 from .chain import Model
 
 GIB = 2.0**30        # estimates above it are told
-_STATE, _SAVED = 4, 4  # copies at once of the state (before, after, each cut in blocks) and of the saved counts (also being summed)
+_STATE, _SAVED = 4, 3  # copies at once of the state (before, after, each cut in blocks) and of the saved counts (also being summed)
 _POISSON, _LOOKS = 230, 4  # bytes of a replica's Poisson path; sums over looks that live together in `stationary`
 
 

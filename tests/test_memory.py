@@ -16,7 +16,7 @@ from jaxq import memory
 FACTOR = {"stationary": 2.5}   # between the estimate and what a run takes, else 1.5, as docs/memory.md says
 
 MEASURE = """
-import json, resource, sys, warnings
+import json, pathlib, re, sys, warnings
 warnings.simplefilter("ignore")
 import jax
 import numpy as np
@@ -29,8 +29,9 @@ model = {"fluid": jaxq.Supermarket(100, 2, .9, levels=12), "wide": jaxq.Supermar
          "graph": jaxq.GraphSupermarket(jaxq.graphs.ring(10_000), 2, .8), "paths": jaxq.Supermarket(100, 2, .9, levels=12),
          "stationary": jaxq.Supermarket(100_000, 2, .9, levels=12)}[what]
 
-def peak():
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+def peak():  # of this program alone: ru_maxrss begins with what the test process that started it has
+    status = pathlib.Path("/proc/self/status").read_text()
+    return 1024 * int(re.search("VmHWM:\\s*(\\d+)", status)[1])
 
 def run(replicas, times):
     if what == "stationary":

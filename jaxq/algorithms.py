@@ -16,8 +16,8 @@ def choose(model: Model, algorithm: str, step: float | None = None, order: int |
     if algorithm == "leap":
         return Leap(model, step, 2 if order is None else order)  # type: ignore[arg-type]
     if step is not None or order is not None:
-        raise ValueError(f"step and order belong to algorithm='leap'; got step={step!r} and order={order!r} with {algorithm!r}; "
-                         "leave them out")
+        raise ValueError(f"step and order belong to algorithm='leap'; got step={_check.shown(step)} and "
+                         f"order={_check.shown(order)} with {algorithm!r}; leave them out")
     return Bulk(model) if algorithm == "bulk" else model  # type: ignore[arg-type]
 
 

@@ -63,7 +63,7 @@ def batch(program: Supermarket, tables: Any, x: jax.Array, left: jax.Array, unif
 
     change, arrival, valid = collision(program, tables, x, least, served, groups, found, slots, whole, uniform)
     valid = valid & met
-    return (x + jnp.where(valid, change, 0.0), arrivals + (valid & arrival), jnp.where(left > 0, cut + valid, 0.0))
+    return (x + jnp.where(valid[None], change, 0.0), arrivals + (valid & arrival), jnp.where(left > 0, cut + valid, 0.0))
 
 
 def run_length(tables: Any, d: int, u: jax.Array, v: jax.Array, w: jax.Array) -> tuple[jax.Array, ...]:
@@ -140,33 +140,33 @@ def collision(program: Supermarket, tables: Any, x: jax.Array, least: jax.Array,
 
     def length(u: jax.Array, start: Any) -> jax.Array:
         stays = jnp.where(level < start, 1.0, higher / jnp.maximum(pool, 1.0))
-        return jnp.sum(u < jnp.cumprod(stays, axis=0), axis=0, dtype=x.dtype)
+        return jnp.sum(u[None] < jnp.cumprod(stays, axis=0), axis=0, dtype=x.dtype)
 
     own = slots - whole
     shortest, valid, mine = jnp.full_like(slots, top), slots > 0, jnp.zeros_like(x)
     for k in range(d - 1):
         new = own > k
         one = length(uniform(8 + k), 0)
-        pool, higher = pool - (new & (level <= one)), higher - (new & (level < one))
-        shortest, mine = jnp.where(new, jnp.minimum(shortest, one), shortest), mine + (new & (level <= one))
+        pool, higher = pool - (new[None] & (level <= one[None])), higher - (new[None] & (level < one[None]))
+        shortest, mine = jnp.where(new, jnp.minimum(shortest, one), shortest), mine + (new[None] & (level <= one[None]))
 
     again = jnp.floor(uniform(5) * slots)
     group, member = jnp.divmod(again - served[0], d)
-    end = jnp.sum(group < groups[1:], axis=0, dtype=x.dtype)  # customers of the server that the arrival joined
-    joined = jnp.sum(jnp.where(level[:, None] == end, group < found, False), axis=(0, 1), dtype=x.dtype)
-    examined = length(uniform(6), end + (member < joined))
+    end = jnp.sum(group[None] < groups[1:], axis=0, dtype=x.dtype)  # customers of the server that the arrival joined
+    joined = jnp.sum(jnp.where(level[:, None] == end[None, None], group[None, None] < found, False), axis=(0, 1), dtype=x.dtype)
+    examined = length(uniform(6), (end + (member < joined))[None])
     arrived = jnp.where(member == joined, jnp.minimum(end + 1, top), examined)
-    one = jnp.where(again < served[0], jnp.maximum(jnp.sum(again < served[1:], axis=0, dtype=x.dtype) - 1, 0.0), arrived)
+    one = jnp.where(again < served[0], jnp.maximum(jnp.sum(again[None] < served[1:], axis=0, dtype=x.dtype) - 1, 0.0), arrived)
     arrival, twice = (own > 0) | (uniform(4) < tables["arrival"]), again >= whole
-    change = jnp.where(level == one - 1, -1.0, 0.0)
-    shortest, mine = jnp.where(twice, shortest, jnp.minimum(shortest, one)), mine + (level <= one)
+    change = jnp.where(level == one[None] - 1, -1.0, 0.0)
+    shortest, mine = jnp.where(twice, shortest, jnp.minimum(shortest, one)), mine + (level <= one[None])
 
     for k in range(1, d):
         later, rank = own < k, uniform(8 + d + k) * n
         if not program.replacement:  # k servers are taken; among the others the counts are x - mine
             twice, rank = twice | (later & (rank < k)), rank - k
         taken = 0.0 if program.replacement else mine[1:]
-        one = jnp.sum(rank < x[:-1] - taken, axis=0, dtype=x.dtype)
-        shortest, mine = jnp.where(later, jnp.minimum(shortest, one), shortest), mine + (later & (level <= one))
-    change = jnp.where(arrival, jnp.where(level == shortest, 1.0, 0.0), change)
+        one = jnp.sum(rank[None] < x[:-1] - taken, axis=0, dtype=x.dtype)
+        shortest, mine = jnp.where(later, jnp.minimum(shortest, one), shortest), mine + (later[None] & (level <= one[None]))
+    change = jnp.where(arrival[None], jnp.where(level == shortest[None], 1.0, 0.0), change)
     return change, arrival, valid if program.replacement else ~(arrival & twice)

@@ -29,6 +29,7 @@ from .ensemble import Result
 from .two_queue_law import two_queues
 
 _MOST_PLACES = 1000
+_MOST_LOAD = 1e5   # bikes on the road, in mean trips' worth of users
 
 
 @dataclass(frozen=True)
@@ -83,8 +84,9 @@ def bike_sharing(places: int, rental_rate: float, trip_rate: float, fleet: Any =
     places, ride = _parameters(places, rental_rate, trip_rate)
     best = ride + places / 2
     sizes = np.linspace(best / 16, 2 * best, 33) if fleet is None else _check.vector("fleet", fleet).astype(np.float64)
-    if sizes.min() <= 0 or np.any(np.diff(sizes) <= 0):
-        raise ValueError(f"fleet must be increasing numbers of bikes per station above 0; got {fleet!r}")
+    if sizes.min() <= 0 or np.any(np.diff(sizes) <= 0) or sizes[-1] > ride * _MOST_LOAD:
+        raise ValueError("fleet must be increasing numbers of bikes per station above 0, at most "
+                         f"{ride * _MOST_LOAD:g}; got {_check.shown(fleet)}")
     (rho, empty, full), (plain_rho, plain_empty, plain_full) = (_curve(kind, places, ride, sizes) for kind in (paired, plain))
     best_fleet, best_share = optimal_fleet(places, rental_rate, trip_rate)
     return BikeSharing(
@@ -97,7 +99,8 @@ def bike_sharing(places: int, rental_rate: float, trip_rate: float, fleet: Any =
 def load(places: int, rental_rate: float, trip_rate: float, fleet: float, *, choice: bool = True) -> float:
     """The return load rho of a system with `fleet` bikes per station; choice=False: the plain one. Units as `bike_sharing`."""
     places, ride = _parameters(places, rental_rate, trip_rate)
-    return _load(paired if choice else plain, places, ride, _check.real("fleet", fleet, 0.0, open_low=True))
+    return _load(paired if _check.flag("choice", choice) else plain, places, ride,
+                 _check.real("fleet", fleet, 0.0, ride * _MOST_LOAD, open_low=True))
 
 
 def optimal_fleet(places: int, rental_rate: float, trip_rate: float) -> tuple[float, float]:
@@ -123,13 +126,15 @@ def optimal_fleet(places: int, rental_rate: float, trip_rate: float) -> tuple[fl
 
 def paired(places: int, rho: float) -> Stations:
     """A station of a pair whose returns join the emptier one: `two_queues` at Lambda = 2 rho, mu = 1."""
-    law = two_queues(places, 2 * rho)
+    places = _check.integer("places", places, 1, _MOST_PLACES)
+    law = two_queues(places, 2 * _check.real("rho", rho, 0.0, _MOST_LOAD, open_low=True))
     return Stations(law.mean_customers / 2, float(law.p_0k.sum()), float(law.p_full[0]))
 
 
 def plain(places: int, rho: float) -> Stations:
     """A station by itself: M/M/1/K."""
-    k = np.arange(places + 1)
+    k = np.arange(_check.integer("places", places, 1, _MOST_PLACES) + 1)
+    rho = _check.real("rho", rho, 0.0, open_low=True)
     weights = np.exp(math.log(rho) * (k if rho < 1 else k - places))  # the largest is 1
     chances = weights / weights.sum()
     return Stations(float(k @ chances), float(chances[0]), float(chances[-1]))
@@ -155,6 +160,6 @@ def _load(kind: Callable[[int, float], Stations], places: int, ride: float, flee
 def _parameters(places: Any, rental_rate: Any, trip_rate: Any) -> tuple[int, float]:
     """K and lambda/mu, the bikes on the road per station at rho = 1."""
     places = _check.integer("places", places, 2, _MOST_PLACES, "it counts the bikes a station holds")
-    rental = _check.real("rental_rate", rental_rate, 0.0, open_low=True, hint="it is lambda per station")
-    trip = _check.real("trip_rate", trip_rate, 0.0, open_low=True, hint="it is one over the mean trip")
+    rental = _check.real("rental_rate", rental_rate, 0.0, 1e6, open_low=True, hint="it is lambda per station")
+    trip = _check.real("trip_rate", trip_rate, 0.0, 1e6, open_low=True, hint="it is one over the mean trip")
     return places, rental / trip

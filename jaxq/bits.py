@@ -49,12 +49,12 @@ def key_words(key: Any) -> np.ndarray:
     """
     if isinstance(key, jax.Array) and jax.dtypes.issubdtype(key.dtype, jax.dtypes.prng_key):
         if key.shape != () or str(jax.random.key_impl(key)) not in ("fry", "threefry2x32"):
-            raise ValueError(f"key must be one typed threefry2x32 key; got {jax.random.key_impl(key)} of shape {key.shape}; "
+            raise ValueError(f"key must be one typed threefry2x32 key; got {_check.shown(key)}; "
                              "use jax.random.key(seed) or an integer seed")
         return np.asarray(jax.random.key_data(key), dtype=np.uint32)
     if isinstance(key, (int, np.integer)) and not isinstance(key, bool) and 0 <= key < 2**64:
         return np.array([int(key) >> 32, int(key) & 0xFFFFFFFF], dtype=np.uint32)
-    raise ValueError(f"key must be a typed JAX key or an integer seed with 0 <= seed < 2**64; got {key!r}")
+    raise ValueError(f"key must be a typed JAX key or an integer seed with 0 <= seed < 2**64; got {_check.shown(key)}")
 
 
 def fold_in(key: np.ndarray, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from . import bits
+from . import _check, bits
 from .batch import batch
 from .chain import Model, Steady
 from .models.supermarket import Supermarket
@@ -41,7 +41,7 @@ class Bulk(Model, leaves=("model",)):
         model = self.model
         if not isinstance(model, Supermarket) or model.d > MAX_D or (not model.replacement and model.d * (model.d - 1) > model.n):
             raise ValueError(f"algorithm='bulk' needs the supermarket model with d at most {MAX_D} and, without replacement, "
-                             f"d (d - 1) <= n; got {model!r}; use algorithm='exact'")
+                             f"d (d - 1) <= n; got {_check.shown(model)}; use algorithm='exact'")
 
     @property
     def n(self) -> Any:  # type: ignore[override]
@@ -77,6 +77,8 @@ class Bulk(Model, leaves=("model",)):
             raise ValueError(f"clock must be the model's own {self.clock():g} in bulk; got {clock:g}; leave it out")
         log = np.cumsum(np.log1p(-np.arange(min(n, int(10 * math.sqrt(n)) + 10), dtype=np.longdouble) / n))
         distinct = np.exp(log[log > -38.0]).astype(np.float64)
+        size = max(64, 1 << (distinct.size - 1).bit_length())  # one program for similar n
+        distinct = np.pad(distinct, (0, size - distinct.size))
         rate = float(self.model.arrival_rate)
         if not self.model.replacement:
             rate /= math.prod(1 - k / n for k in range(d))

@@ -7,18 +7,19 @@ import os
 import sys
 import warnings
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
-from . import commands, commands_bench, commands_steady, flags, hosts
+from . import _check, commands, commands_bench, commands_steady, flags, flags_graph, hosts
 
-EXIT_LOST, EXIT_BAD_INPUT, EXIT_INTERRUPTED = 1, 2, 130
+EXIT_LOST = EXIT_FAILED = 1
+EXIT_BAD_INPUT, EXIT_INTERRUPTED = 2, 130
+_MOST_DEVICES = 1024
 
 #: The models that can be simulated: name, what it is, its flags, how they make it, an example of them.
 MODELS = (
     ("supermarket", "join the shortest of d queues, exact chain", flags.supermarket_flags, flags.supermarket,
      "--n 1000 --d 2 --beta 1 --alpha 0.5"),
-    ("graph", "join the shortest of d neighbours on a graph, server by server", flags.graph_flags, flags.graph,
+    ("graph", "join the shortest of d neighbours on a graph, server by server", flags_graph.graph_flags, flags_graph.graph,
      "--graph ring --n 100 --d 2 --arrival-rate 0.7"),
     ("pull", "servers that become idle send a message to a router", flags.pull_flags, flags.pull,
      "--n 1000 --routers 2 --arrival-rate 0.8 --fractions .5 .5 --service-rates 1.5 .5 --buffers 1 3"),
@@ -28,7 +29,7 @@ MODELS = (
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run `jaxq`; returns the exit status: 0, 2 after bad input (one sentence on stderr), 130 after an interrupt, 1 if another
-    process of the run was lost."""
+    process of the run was lost or the run failed."""
     status = 1
     try:
         status = _main(list(sys.argv[1:] if argv is None else argv))
@@ -53,7 +54,7 @@ def _main(words: list[str]) -> int:
     except ValueError as error:
         if "--debug" in words:
             raise
-        _say(f"error: {error}")
+        _say(f"error: {' '.join(str(error).split())}")
         return EXIT_BAD_INPUT
     except hosts.LostError as error:
         print(f"jaxq: error: {error}", file=sys.stderr)
@@ -62,7 +63,13 @@ def _main(words: list[str]) -> int:
         _say(f"interrupted{error if isinstance(error, commands.Kept) else ''}")
         return EXIT_INTERRUPTED
     except BrokenPipeError:  # the reader of stdout left, as `head` does
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        commands.mute()
+    except Exception as error:  # a machine without memory, or a fault of ours
+        if "--debug" in words:
+            raise
+        _say(f"error: the run failed ({type(error).__name__}: {_check.short(str(error), 250)}); if it is not the machine's memory "
+             "or disk, please report what --debug shows")
+        return EXIT_FAILED
     return 0
 
 
@@ -93,6 +100,7 @@ def _parser() -> flags.Parser:
         flags.time_flags(leaf)
         flags.run_flags(leaf)
         flags.algorithm_flags(leaf)
+        flags.checkpoint_flags(leaf)
         leaf.add_argument("--kernel", action="store_true", help="on a GPU or TPU: many ticks in one launch, where the model can")
         leaf.add_argument("--save", choices=("moments", "paths"), default="moments", help="paths: every path in --out too")
     steady = models("stationary", "steady state of a model, with confidence intervals")
@@ -101,7 +109,8 @@ def _parser() -> flags.Parser:
         add(leaf)
         flags.run_flags(leaf, replicas=256)
         flags.algorithm_flags(leaf)
-        leaf.add_argument("--rel-error", type=flags.number, default=0.005,
+        flags.checkpoint_flags(leaf)
+        leaf.add_argument("--rel-error", type=flags.number,
                           help="stop when stderr / mean of the mean queue length is at most this (default 0.005)")
         leaf.add_argument("--warmup", type=flags.number, help="time left out (default: from theory, or from two starts that meet)")
         leaf.add_argument("--horizon", type=flags.number, help="length of the window instead of --rel-error")
@@ -141,6 +150,7 @@ def _parser() -> flags.Parser:
     leaf.add_argument("--out-dir", metavar="DIR", help="write study.nc, study.csv and study.png there")
     flags.time_flags(leaf, num_times=101)
     flags.run_flags(leaf)
+    flags.checkpoint_flags(leaf)
     leaf = flags.leaf(study, "pull", "steady state of PULL against n and the number of routers", commands.study_pull, None,
                       "jaxq study pull --n 100 1000 --routers 1 2 5 --arrival-rate 0.9 --replicas 64 --out-dir pull")
     flags.pull_flags(leaf, many=True)
@@ -148,6 +158,7 @@ def _parser() -> flags.Parser:
     leaf.add_argument("--horizon", type=flags.number, help="length of the window (default: 4 warm-ups)")
     leaf.add_argument("--out-dir", metavar="DIR", help="write pull.nc, pull.csv and pull.png there")
     flags.run_flags(leaf)
+    flags.checkpoint_flags(leaf)
     leaf = flags.leaf(study, "graph", "gap to the mean field of the complete graph against the mean degree",
                       commands.study_graph, None,
                       "jaxq study graph --n 1000 --d 2 --arrival-rate 0.9 --degrees 2 4 8 16 --replicas 64 --out-dir graph")
@@ -163,6 +174,7 @@ def _parser() -> flags.Parser:
     leaf.add_argument("--horizon", type=flags.number, help="length of the window (default: 8 relaxation times)")
     leaf.add_argument("--out-dir", metavar="DIR", help="write graph.nc, graph.csv and graph.png there")
     flags.run_flags(leaf)
+    flags.checkpoint_flags(leaf)
     leaf = flags.leaf(verbs, "fit", "alpha and beta of lambda_n = 1 - beta n^-alpha from data at several n",
                       commands_steady.fit, None, "jaxq fit run1.nc run2.nc run3.nc --plot fit.png")
     leaf.add_argument("data", nargs="+", metavar="DATA", help="a study folder, results of stationary (.nc), or one CSV file with "
@@ -174,7 +186,7 @@ def _parser() -> flags.Parser:
     leaf.add_argument("--no-replacement", action="store_true", help="d distinct servers (default: what the data say)")
     leaf.add_argument("--levels", type=flags.integer, help="levels of each result to fit (default: up to 6)")
     leaf.add_argument("--times", type=flags.number, nargs="+", help="saved times to fit (default: the last)")
-    leaf.add_argument("--profile", action="store_true", help="also 95 % intervals by profile likelihood")
+    leaf.add_argument("--profile", action="store_true", help="also 95 %% intervals by profile likelihood")
     exact = models("exact", "exact solution of a small system")
     leaf = flags.leaf(exact, "two-queues", "two queues, join the shorter, stationary", commands.exact_two_queues, None,
                       "jaxq exact two-queues --capacity 5 --arrival-rate 1.6 --service-rates 1 1")
@@ -205,14 +217,20 @@ def _set_up(options: argparse.Namespace) -> None:
     import jax
 
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    if options.devices is not None and options.devices < 1:
-        raise ValueError(f"--devices must be an integer at least 1; got {options.devices}")
+    if options.devices is not None:
+        _check.integer("--devices", options.devices, 1, _MOST_DEVICES)
     jax.config.update("jax_num_cpu_devices", options.devices or (cores if options.replicas else 1))
-    if options.compile_cache:
+    if options.compile_cache is not None:
+        from .study import make_folder
+
+        make_folder(options.compile_cache, "compiled programs")
         jax.config.update("jax_compilation_cache_dir", options.compile_cache)
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
     if several:
         _join(options, explicit)
+    if options.devices is not None and jax.default_backend() != "cpu" and options.devices != jax.local_device_count():
+        raise ValueError(f"--devices counts CPU devices; got {options.devices} where JAX uses {jax.local_device_count()} of kind "
+                         f"{jax.default_backend()!r}; leave it out, or hide the others, as with CUDA_VISIBLE_DEVICES")
 
 
 def _check_explicit(distributed: bool, explicit: tuple[str | None, int | None, int | None]) -> None:
@@ -236,17 +254,15 @@ def _join(options: argparse.Namespace, explicit: tuple[str | None, int | None, i
 
 
 def _check_outputs(options: argparse.Namespace) -> None:
-    for path in (options.out, options.plot):
-        if path is not None:
-            _check_file(path)
+    given = {flag: _check.output("output", path) for flag, path in (
+        ("--out", options.out), ("--plot", options.plot), ("--checkpoint", options.checkpoint)) if path is not None}
+    if len({os.path.realpath(path) for path in given.values()}) < len(given):
+        raise ValueError(f"{', '.join(given)} must be different files; got {' '.join(map(str, given.values()))}; rename one")
+    if options.plot is not None:
+        from .plot_style import check_ending
+
+        check_ending(given["--plot"])
     if options.out_dir is not None:
         from .study import make_folder
 
         make_folder(options.out_dir)
-
-
-def _check_file(path: str) -> None:
-    target = Path(path)
-    folder_ok = target.parent.is_dir() and os.access(target.parent, os.W_OK)
-    if target.is_dir() or not folder_ok or (target.exists() and not os.access(target, os.W_OK)):
-        raise ValueError(f"output needs a file in an existing folder that can be written; got {path!r}; choose another path")

@@ -12,8 +12,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from . import _check, tables
-from .commands import no_plot, show, write
-from .ensemble import Result, provenance
+from .commands import finish, no_plot
+from .ensemble import Result
 from .simulate import simulate
 
 REPLICAS = 1024
@@ -93,12 +93,11 @@ class Benchmark(Result):
 def bench(options: argparse.Namespace) -> None:
     """`jaxq bench`."""
     no_plot(options)
-    result = measure(_check.real("--seconds", options.seconds, 0.0, open_low=True))
+    result = measure(_check.real("--seconds", options.seconds, 0.0, 1e6, open_low=True))
     wrong = [name for name, same in zip(result.cases, result.reproduced, strict=True) if not same]
     if wrong:
         warnings.warn(f"seed 0 did not give the integers it must in {'; '.join(wrong)}: do not trust this installation on this "
                       "device", stacklevel=2)
-    write(options, result)
 
     def text() -> str:
         rows = [[name, f"{rate / 1e6:.0f}" if rate >= 1e8 else f"{rate / 1e6:.3g}", f"{compiled:.1f}", "yes" if same else "NO"]
@@ -109,7 +108,7 @@ def bench(options: argparse.Namespace) -> None:
                 + f"\n{seen['devices']} x {seen['device']}, {result.replicas} replicas, jaxq {seen['jaxq_version']}, "
                   f"JAX {seen['jax_version']}, Python {seen['python_version']}, {result.seconds:.0f} s")
 
-    show(options, result, text)
+    finish(options, result, text)
 
 
 def measure(seconds: float) -> Benchmark:
@@ -117,7 +116,7 @@ def measure(seconds: float) -> Benchmark:
     began = time.perf_counter()
     found = [_measure(case, seconds / len(CASES)) for case in CASES]
     rates, compiled, same = (np.array(column) for column in zip(*found, strict=True))
-    return Benchmark(provenance(), tuple(case.name for case in CASES), rates, compiled, same, REPLICAS,
+    return Benchmark({}, tuple(case.name for case in CASES), rates, compiled, same, REPLICAS,
                      time.perf_counter() - began)
 
 

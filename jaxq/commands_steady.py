@@ -6,7 +6,7 @@ import argparse
 from typing import Any
 
 from . import flags, tables
-from .commands import Kept, no_plot, show, write
+from .commands import Kept, finish, no_plot, write
 
 _LEVELS = 16   # lines of a table
 
@@ -17,21 +17,19 @@ def stationary(options: argparse.Namespace) -> None:
     from .stationary import stationary as run
 
     model = options.build(options)
+    if options.horizon is not None and options.rel_error is not None:
+        raise ValueError("give either --horizon, the length of the window, or --rel-error, at which it may end; got both")
     try:
-        result = run(model, options.seed, replicas=options.replicas, rel_error=options.rel_error,
+        result = run(model, options.seed, replicas=options.replicas,
+                     **{} if options.rel_error is None else {"rel_error": options.rel_error},
                      warmup=options.warmup, horizon=options.horizon, max_events=options.max_events, progress=options.progress,
-                     **flags.algorithm(options))
+                     **flags.algorithm(options), **flags.checkpoint(options))
     except Interrupted as error:
         if error.partial is not None and options.out:
-            error.partial.save(options.out)
-            raise Kept(f"; the estimate reached is in {options.out}") from None
-        raise
-    if options.plot:
-        from . import plot
-
-        plot.save(plot.stationary(result, _refined(model)), options.plot)
-    write(options, result)
-    show(options, result, lambda: _steady(result))
+            write(options, error.partial)
+            raise Kept(options, f"; the estimate reached is in {options.out}") from None
+        raise Kept(options) from None
+    finish(options, result, lambda: _steady(result), lambda plot: plot.stationary(result, _refined(model)))
 
 
 def _refined(model: Any) -> Any:
@@ -48,7 +46,6 @@ def meanfield(options: argparse.Namespace) -> None:
 
     no_plot(options)
     result = refined(options.build(options))
-    write(options, result)
 
     def text() -> str:
         levels = zip(result.fixed_point, result.V_tail, result.refined_tail, strict=True)
@@ -58,7 +55,7 @@ def meanfield(options: argparse.Namespace) -> None:
                 f"{result.refined_mean_queue_length:.10g} at n = {options.n} (error of order 1/n^2)"
                 f"\ntruncation error {result.truncation_error:.1e}")
 
-    show(options, result, text)
+    finish(options, result, text)
 
 
 def fit(options: argparse.Namespace) -> None:
@@ -68,11 +65,6 @@ def fit(options: argparse.Namespace) -> None:
     data = options.data[0] if len(options.data) == 1 else options.data
     result = fit_scaling(data, d=options.d, prediction=options.prediction, fit_d=options.fit_d, profile=options.profile,
                          replacement=False if options.no_replacement else None, levels=options.levels, times=options.times)
-    if options.plot:
-        from . import plot
-
-        plot.save(plot.fit(result), options.plot)
-    write(options, result)
 
     def text() -> str:
         rows = [[n, tables.pm(gap, error)] for n, gap, error in zip(result.n, result.gap, result.gap_stderr, strict=True)]
@@ -92,7 +84,7 @@ def fit(options: argparse.Namespace) -> None:
         free = f"without the power law, the slope of log eta_n is {tables.pm(result.free_slope, result.free_slope_stderr)}:"
         return "\n".join([*lines, free, tables.table(["n", "1 - lambda_n = beta/eta_n"], rows)])
 
-    show(options, result, text)
+    finish(options, result, text, lambda plot: plot.fit(result))
 
 
 def _steady(result: Any) -> str:

@@ -11,7 +11,7 @@ import contextlib
 import functools
 import time
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -30,17 +30,26 @@ MAX_TICK = 2**52
 _CALL = 1.5e8      # ticks of a small chain a call, over all lanes
 
 
+class Mark(NamedTuple):
+    """What an engine goes on from: state, ticks and counters' totals, padding lanes included."""
+
+    state: Any
+    ticks: np.ndarray
+    totals: dict[str, np.ndarray]
+
+
 class Engine:
     """An ensemble of replicas of one model, at a known tick each.
 
     Args:
       model: the model, and `initial` what its `init` takes.
       key: two uint32 words (`bits.key_words`).
-      replicas: their number R; replica r has id r.
+      replicas: their number R; replica r has id `first` + r.
       devices: JAX devices to shard the replicas over (default: all, those of other processes included).
       block, chunk: replicas advanced together (None: the model's own choice), ticks drawn together; choices of speed that
         never change a result.
       kernel: many ticks in one launch (`jaxq.kernel`) in place of the scan, where the model has it; the same integers.
+      first: id of the first replica.
 
     `ticks` (lanes,) int64 counts the ticks each replica has had and `totals` the model's counters, per lane, int64; lanes
     beyond the replicas only pad.
@@ -48,14 +57,14 @@ class Engine:
 
     def __init__(self, model: Model, initial: Any, key: np.ndarray, replicas: int, *, devices: Sequence[Any] | None = None,
                  block: int | None = None, chunk: int = CHUNK, segments: int = SEGMENTS, clock: float | None = None,
-                 kernel: bool = False) -> None:
+                 kernel: bool = False, first: int = 0) -> None:
         self.replicas = _check.integer("replicas", replicas, 1, 2**31 - 1, "give the number of independent copies")
-        devices = jax.devices() if devices is None else list(devices)
+        devices = _check.devices(devices)
         self._several = hosts.spans(devices)
         if not self._several:  # else every process needs its share, if only padding
             devices = devices[: max(1, min(len(devices), replicas))]
         local = -(-replicas // len(devices))
-        self._kernel = choose_kernel(model, devices[0].platform, kernel)
+        self._kernel = choose_kernel(model, devices[0].platform, _check.flag("kernel", kernel))
         default = model.block if devices[0].platform == "cpu" and not self._kernel else local  # blocks are for caches
         wanted = default if block is None else _check.integer("block", block, 1)
         blocks = -(-local // wanted)
@@ -65,7 +74,7 @@ class Engine:
         self.chunk, self.segments = _check.integer("chunk", chunk, 1, 2**12), segments
         self.lanes = self.block * blocks * len(devices)
         self._mesh = jax.make_mesh((len(devices),), ("replica",), devices=devices)
-        self.keys = bits.fold_in(key, np.arange(self.lanes, dtype=np.uint32))
+        self.keys = bits.fold_in(key, np.arange(self.lanes, dtype=np.uint32) + np.uint32(first))
         self._keys = tuple(self._put(part) for part in self.keys)
         self.clock = model.clock() if clock is None else clock
         streams = bits.stream(*self.keys, np.zeros(self.lanes, np.uint32), bits.INITIAL)
@@ -111,6 +120,41 @@ class Engine:
         _, saved, counters = self._try(np.ones((1, self.replicas), np.int64), self.clock / fraction)
         totals = {name: (self.totals.get(name, 0) + np.asarray(value)[:1])[:, : self.replicas] for name, value in counters.items()}
         return np.asarray(saved)[:1, :, : self.replicas], totals
+
+    def mark(self) -> Mark:
+        """Where the replicas are; nothing in it changes any more."""
+        return Mark(self.state, self.ticks, self.totals)
+
+    def arrays(self, mark: Mark) -> dict[str, np.ndarray]:
+        """A mark as host arrays, replicas last."""
+        leaves = {f"state{k}": leaf for k, leaf in enumerate(jax.tree.leaves(hosts.gather(mark.state)))}
+        every = leaves | {"ticks": mark.ticks} | {f"total {name}": total for name, total in mark.totals.items()}
+        return {name: leaf[..., : self.replicas] for name, leaf in every.items()}
+
+    def restore(self, arrays: dict[str, np.ndarray]) -> None:
+        """Go to the mark of which these are the `arrays`, of an engine with the same model, key and replicas."""
+        def shapes(leaves: list[np.ndarray]) -> list[Any]:
+            return [(leaf.shape[:-1], leaf.dtype) for leaf in leaves]
+
+        saved = [arrays[f"state{k}"] for k in range(len(jax.tree.leaves(self.state)))]
+        model, state = self.model, hosts.gather(self.state)
+        while shapes(jax.tree.leaves(state)) != shapes(saved):  # it had met longer queues
+            if jax.tree.leaves(state)[0].size > saved[0].size * self.lanes:
+                raise ValueError("the state in the checkpoint must be one of this model; its shapes are "
+                                 f"{[leaf.shape for leaf in saved]}; start again without it")
+            model, state = model.grow(state)
+        self.model, self.tables = model, model.tables(self.clock)
+
+        def lanes(fresh: Any, values: np.ndarray) -> np.ndarray:
+            return np.concatenate([values, np.asarray(fresh)[..., self.replicas:].astype(values.dtype)], axis=-1)
+
+        with self._precision():
+            self.state = jax.tree.map(lambda fresh, values: self._put(lanes(fresh, values)), state,
+                                      jax.tree.unflatten(jax.tree.structure(state), saved))
+        empty = np.zeros(self.lanes, np.int64)
+        self.ticks = lanes(empty, arrays["ticks"])
+        self.totals = {name.removeprefix("total "): lanes(empty, total) for name, total in arrays.items()
+                       if name.startswith("total ")}
 
     def _try(self, takes: np.ndarray, clock: float | None = None) -> Any:
         """State, counts and counters after `takes` more ticks; done again with more levels where they run out."""
@@ -208,7 +252,7 @@ def _block(program: Model, chunk: int, kernel: str | None, tables: Any, keep: An
 
     def ticks(state: Any, start: Any, take: Any, offset: Any) -> Any:
         at = start[0] + offset
-        words = tick_words(program, keys[0], keys[1], at, start[1] + (at < start[0]).astype(np.uint32))
+        words = tick_words(program, keys[0][None], keys[1][None], at, start[1] + (at < start[0]).astype(np.uint32))
         mark = program.draw(tables, words)
         mark = jax.tree.map(lambda drawn, nothing: jnp.where(offset < take, drawn, nothing), mark, null)
         return lax.scan(lambda s, m: (program.apply(tables, s, m), None), state, mark)[0]
@@ -217,7 +261,7 @@ def _block(program: Model, chunk: int, kernel: str | None, tables: Any, keep: An
         chunks = (jnp.max(take) + np.uint32(chunk - 1)) // np.uint32(chunk)
         within = lax.broadcasted_iota(np.uint32, (chunk, 1), 0)
         return lax.fori_loop(np.uint32(0), chunks,
-                             lambda c, s: ticks(s, (low, high), take, c * np.uint32(chunk) + within), state)
+                             lambda c, s: ticks(s, (low[None], high[None]), take[None], c * np.uint32(chunk) + within), state)
 
     advance = functools.partial(run_kernel, program, kernel, tables, keys) if kernel else scanned
     if isinstance(program, Bulk):

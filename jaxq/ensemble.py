@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
+import datetime
+import functools
+import hashlib
 import json
 import math
 import os
+import platform
+import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
+import jax
 import numpy as np
+
+from . import _check, files
 
 
 @dataclass(frozen=True)
@@ -18,15 +26,20 @@ class Result:
     """What a public function returns: arrays named and shaped as in `dims`, and `attributes` that say where they came from.
 
     Subclasses list in `dims` the dimensions of each array field; every other field is a scalar. The names are those of the
-    JSON object, the xarray variables and the netCDF file; `json_extras` are in the object where they are not None. A
-    dimension whose name is a key of `coordinates` is labelled.
+    JSON object, the xarray variables and the netCDF file; `json_extras` are in the object where they are not None; `texts` are
+    arrays of text. A dimension whose name is a key of `coordinates` is labelled.
     """
 
     dims: ClassVar[dict[str, tuple[str, ...]]] = {}
     json_keys: ClassVar[tuple[str, ...]] = ()
     json_extras: ClassVar[tuple[str, ...]] = ()
+    texts: ClassVar[tuple[str, ...]] = ()
 
     attributes: dict[str, Any]
+
+    def __post_init__(self) -> None:
+        """Add the provenance to the attributes, of whatever class: none can forget it."""
+        object.__setattr__(self, "attributes", provenance() | self.attributes)
 
     def coordinates(self) -> dict[str, Any]:
         """Labels of the dimensions: times as given, levels from 1."""
@@ -57,18 +70,14 @@ class Result:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a netCDF file (parameters, seed, versions, device and wall time as attributes), whole or not at all.
 
-        Raises ValueError if the folder cannot be written.
+        Raises ValueError if it cannot be written; an older file there is then as it was.
         """
-        path = Path(path)
-        partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-        try:
-            self.to_xarray().to_netcdf(partial, engine="h5netcdf")
-            os.replace(partial, path)
-        except OSError as error:
-            raise ValueError(f"the result needs a path that can be written; got {str(path)!r} "
-                             f"({error.strerror or error}); choose another") from error
-        finally:
-            partial.unlink(missing_ok=True)
+        def write(partial: Path) -> None:
+            with open(partial, "wb") as file:  # write_bytes would keep a second view in its frame after an error
+                file.write(data)
+
+        with self.to_xarray().to_netcdf(engine="h5netcdf") as data:  # in memory: on a full disk HDF5 may crash the process
+            files.write_whole(path, write, "the result")
 
     def to_json(self) -> dict[str, Any]:
         """The JSON object of the command line: `json_keys`, arrays as lists, nan as null."""
@@ -77,28 +86,76 @@ class Result:
 
 
 def load(path: str | os.PathLike[str]) -> Any:
-    """The `xarray.Dataset` of a result saved with `.save(path)`.
+    """The `xarray.Dataset` of a result saved with `.save(path)`; what a newer version has added to it is kept.
 
-    Raises ValueError if the file is missing or is not a netCDF file of jaxq.
+    Raises ValueError if the file is missing, damaged, not one of jaxq, or lacks what a result of its class has.
     """
     import xarray
 
+    path, wanted = _check.path("path", path), "load needs a netCDF file written by jaxq"
+    if not os.path.isfile(path):
+        raise ValueError(f"{wanted}; {_check.shown(str(path))} is {'a folder' if os.path.isdir(path) else 'no file'}")
     try:
         data = xarray.load_dataset(path, engine="h5netcdf")
-    except (OSError, ValueError, KeyError) as error:
-        raise ValueError(f"load needs a netCDF file written by jaxq; got {str(path)!r} ({error})") from error
-    if "result" not in data.attrs:
-        raise ValueError(f"load needs a netCDF file written by jaxq; {str(path)!r} lacks the attribute 'result'")
+    except Exception as error:  # HDF5 and what reads it fail in many ways on a damaged file
+        raise ValueError(f"{wanted}; {_check.shown(str(path))} cannot be read ({_check.reason(error)})") from error
+    if lacking := complaint(data):
+        raise ValueError(f"{wanted}; {_check.shown(str(path))} {lacking}")
     return data
+
+
+def complaint(data: Any) -> str:
+    """What is wrong with an `xarray.Dataset` as that of a result, or nothing."""
+    name = data.attrs.get("result")
+    if name is None:
+        return "lacks the attribute 'result'"
+    from . import commands_bench  # noqa: F401  its class; the others come with jaxq
+
+    kind = {kind.__name__: kind for kind in Result.__subclasses__()}.get(name)
+    if kind is None:
+        return f"holds a result of the unknown class {_check.shown(name)}; a newer jaxq may know it"
+    for field in dataclasses.fields(kind):
+        optional = "None" in str(field.type)
+        if field.name in kind.dims:
+            name, wanted = "time" if field.name == "times" else field.name, kind.dims[field.name]
+            array = data.variables.get(name)
+            if array is None and not optional:
+                return f"lacks the variable {name!r}"
+            if array is not None and array.dims != wanted:
+                return f"must hold {name!r} with the dimensions {wanted}; got {array.dims}"
+            if array is not None and array.dtype.kind not in "biuf" and field.name not in kind.texts:
+                return f"must hold numbers as {name!r}; got {array.dtype}"
+        elif field.name not in ("attributes", "counter_paths"):
+            value = data.attrs.get(field.name)
+            if value is None and not optional:
+                return f"lacks the attribute {field.name!r}"
+            if value is not None and not _fits(str(field.type), value):
+                return f"must hold {field.type} as {field.name!r}; got {_check.shown(value)}"
+    return ""
+
+
+def _fits(annotation: str, value: Any) -> bool:
+    """Whether an attribute of a file can be what a field of this type was saved as."""
+    kind = annotation.partition(" ")[0].partition("[")[0]
+    if kind in ("int", "bool", "float"):
+        whole = isinstance(value, (int, np.integer)) or str(value).removeprefix("-").isdigit()  # text beyond 64 bits
+        return whole or (kind == "float" and isinstance(value, (float, np.floating)))
+    if kind in ("dict", "tuple"):
+        try:
+            return isinstance(json.loads(value), dict if kind == "dict" else list)
+        except (TypeError, ValueError):
+            return False
+    return kind != "str" or isinstance(value, str)
 
 
 def _plain(value: Any) -> Any:
     """A value netCDF can hold: numbers, text, or JSON text of anything else."""
-    if isinstance(value, (bool, np.bool_)):
+    value = value.item() if hasattr(value, "item") and np.ndim(value) == 0 else value
+    if isinstance(value, bool):
         return int(value)
-    if isinstance(value, (int, np.integer)):
-        return int(value) if -(2**63) <= value < 2**63 else str(value)
-    if isinstance(value, (float, str, np.floating)):
+    if isinstance(value, int):
+        return value if -(2**63) <= value < 2**63 else str(value)
+    if isinstance(value, (float, str)):
         return value
     return json.dumps(_jsonable(value))
 
@@ -185,17 +242,45 @@ def describe(model: Any) -> dict[str, Any]:
                                              else str(value) for name, value in fields.items()}
 
 
-def provenance() -> dict[str, Any]:
-    """Versions, device and date, stored with every result."""
-    import datetime
-    import platform
+def describe_start(initial: Any) -> Any:
+    """An `initial` as stored in results: "default", what it is where it is short, else its digest."""
+    if initial is None:
+        return "default"
+    leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(initial)]
+    if sum(leaf.size for leaf in leaves) <= 64:
+        return _jsonable(initial)
+    return f"blake2b {hashlib.blake2b(b''.join(leaf.tobytes() for leaf in leaves), digest_size=16).hexdigest()}"
 
-    import jax
+
+def provenance() -> dict[str, Any]:
+    """Versions, device and date, stored with every result; `generator` is the counter-based one that makes words of a key."""
+    return _software() | {
+        "device": jax.devices()[0].device_kind, "devices": jax.device_count(), "hosts": jax.process_count(),
+        "x64": bool(jax.config.read("jax_enable_x64")), "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")}
+
+
+@functools.cache
+def _software() -> dict[str, Any]:
+    """What stays the same while a process runs."""
+    import jaxlib
 
     from . import __version__
 
-    return {"jaxq_version": __version__, "jax_version": jax.__version__, "numpy_version": np.__version__,
-            "python_version": platform.python_version(), "machine": platform.machine(),
-            "device": jax.devices()[0].device_kind, "devices": jax.device_count(),
-            "hosts": jax.process_count(), "generator": "threefry2x32-20",
-            "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")}
+    versions = {"jaxq_version": __version__, "jax_version": jax.__version__, "jaxlib_version": jaxlib.__version__,
+                "numpy_version": np.__version__, "python_version": platform.python_version(), "machine": platform.machine(),
+                "generator": "threefry2x32-20"}
+    commit = _commit(Path(__file__).parent)
+    return versions | ({"jaxq_commit": commit} if commit else {})
+
+
+def _commit(package: Path) -> str | None:
+    """The git commit of the checkout that this package runs from; None elsewhere, or where git does not say."""
+    checkout = package.parent / ".git"
+    if not checkout.exists():
+        return None
+    try:
+        ask = subprocess.run(["git", f"--git-dir={checkout}", "rev-parse", "HEAD", f"HEAD:{package.name}/__init__.py"],
+                             capture_output=True, text=True, timeout=2)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return ask.stdout.split()[0] if ask.returncode == 0 else None

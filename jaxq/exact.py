@@ -94,14 +94,15 @@ def stationary(model: Model) -> ExactStationary:
     Raises ValueError for an infinite chain, more than 200 000 states, a chain with several closed classes, or rates that are
     negative or lead to negative counts.
     """
+    states, generator, tails = _chain(model, None, fixed=False)
     from scipy.sparse.csgraph import connected_components
 
-    states, generator, tails = _chain(model, None, fixed=False)
     count, label = connected_components(generator, connection="strong")
     rows, columns = generator.nonzero()
     left = np.unique(label[rows][label[rows] != label[columns]])
     if count - left.size != 1:
-        raise ValueError(f"stationary needs a chain with one closed class of states; got {count - left.size} in {model!r}")
+        raise ValueError(f"stationary needs a chain with one closed class of states; got {count - left.size} in "
+                         f"{_check.shown(model)}")
     closed = np.flatnonzero(~np.isin(label, left))
     inner = generator[closed][:, closed].tocsr()
     solution, method = _solve(inner)
@@ -125,18 +126,21 @@ def transient(model: Model, ts: Any, initial: Any = None) -> ExactTransient:
 
     Raises ValueError as `stationary`, and for a horizon so long that the steps would take minutes.
     """
+    ts = _check.times(ts)
+    if isinstance(model, Model) and model.clock() * ts[-1] > 1e6 * _STEPS:  # whatever the chain, before it is made
+        raise ValueError(f"transient needs an earlier end of ts; got {ts[-1]:g}, of about {model.clock() * ts[-1]:.2g} steps; use "
+                         "exact.stationary for the far future")
+    _, generator, tails = _chain(model, initial, fixed=True)
     from scipy.sparse import diags_array
     from scipy.stats import poisson
 
-    ts = _check.times(ts)
-    _, generator, tails = _chain(model, initial, fixed=True)
     out = generator.sum(axis=1)
     clock = float(out.max()) or 1.0
     mean, rare = clock * ts[-1], -np.log(_NEGLECTED)
     steps = int(mean + rare / 3 + np.sqrt(rare**2 / 9 + 2 * mean * rare)) + 1  # Bernstein's bound of the Poisson tail
     if steps * (generator.nnz + tails.size) > _STEPS:
         raise ValueError(f"transient needs fewer than {_STEPS / (generator.nnz + tails.size):.2g} steps for this chain; got about "
-                         f"{steps:.2g} up to t = {ts[-1]:g}; use an earlier end, a smaller buffer, or exact.stationary")
+                         f"{steps:.2g} up to the last of ts, {ts[-1]:g}; use an earlier end, a smaller buffer, or exact.stationary")
     step = (generator / clock + diags_array(1 - out / clock)).T.tocsr()
     probability = np.zeros(len(out))
     probability[0] = 1.0
@@ -160,7 +164,7 @@ def _chain(model: Any, initial: Any, *, fixed: bool) -> tuple[np.ndarray, Any, n
     else:
         raise ValueError("an exact chain needs a model with jumps and rates; got "
                          f"{type(model).__name__}; use jaxq.Supermarket for the complete graph, or simulate")
-    states, generator = _enumerate(np.asarray(model.jumps), start, rates, repr(model))
+    states, generator = _enumerate(np.asarray(model.jumps), start, rates, _check.shown(model))
     return states, generator, np.asarray(tail(states), np.float64) / model.n
 
 
@@ -170,12 +174,12 @@ def _population(model: PopulationModel, initial: Any, fixed: bool) -> tuple[
     model, state = model.init(initial, (nobody, nobody))
     counts = np.asarray(model.counts(state), np.int64)
     if fixed and np.any(counts != counts[:, :1]):
-        raise ValueError(f"transient needs one initial state; from {initial!r} {type(model).__name__} starts at random; "
-                         "give its counts")
+        raise ValueError(f"transient needs one initial state; from {_check.shown(initial)} {type(model).__name__} starts at "
+                         "random; give its counts")
     levels = np.shape(model.tail(np.zeros(counts.shape[0])))[0]
     if model.at_levels(2 * levels).jumps.shape[1] > counts.shape[0]:
-        raise ValueError(f"an exact chain needs finitely many states; got {model!r}; give it a buffer, large enough that the "
-                         "tail there is negligible")
+        raise ValueError(f"an exact chain needs finitely many states of its model; got {_check.shown(model)}; give it a buffer, "
+                         "large enough that the tail there is negligible")
     n = int(model.n)
 
     @jax.jit

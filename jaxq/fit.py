@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from . import _check, fit_data, fit_errors, fit_likelihood
-from .ensemble import Result, provenance
+from .ensemble import Result
 from .fit_data import Block
 from .fit_likelihood import Observed, Problem
 
@@ -124,6 +124,10 @@ def fit_scaling(data: Any, *, d: int | None = None, prediction: str | None = Non
     Returns `ScalingFit`. Warns where the prediction's own error exceeds a standard error. Raises ValueError for bad data, and
     where no minimum with 0 < lambda_n < 1 and alpha > 0 is reached.
     """
+    fit_d, profile = _check.flag("fit_d", fit_d), _check.flag("profile", profile)
+    replacement = None if replacement is None else _check.flag("replacement", replacement)
+    if fit_d and d is not None:
+        raise ValueError(f"give d, or fit_d=True to try 1 to {MOST_D}; got d={_check.shown(d)} with fit_d=True; leave one out")
     found = fit_data.read(data, levels, times)
     blocks = found.blocks
     timed = {block.time is not None for block in blocks}
@@ -144,15 +148,18 @@ def fit_scaling(data: Any, *, d: int | None = None, prediction: str | None = Non
         raise ValueError(f"a fit of {unknowns} unknowns needs at least {unknowns} rows of data; got {rows}; add data")
     if start is not None:
         start = _check.vector("start", start).astype(np.float64)
+        if prediction != "transient":
+            raise ValueError(f"start belongs to prediction 'transient', of data at times; got {_check.shown(start.tolist())} with "
+                             f"{prediction!r}; leave it out")
         if np.any(np.diff(np.concatenate([[1.0], start, [0.0]])) > 0):
-            raise ValueError(f"start must be tails 1 >= S_1 >= S_2 >= ... >= 0; got {start.tolist()}; mend it")
+            raise ValueError(f"start must be tails 1 >= S_1 >= S_2 >= ... >= 0; got {_check.shown(start.tolist())}; mend it")
     tried = np.arange(1, MOST_D + 1) if fit_d else np.array([d])
     with jax.enable_x64(True):
         fits = [_least(*fit_errors.prepare(blocks, prediction, int(k), sampling, start)) for k in tried]
         problem, seen, theta, _, guess = min(fits, key=lambda fit: fit[3])
         fields = _report(problem, seen, theta, guess, blocks, profile)
     fields |= {"d_tried": tried if fit_d else None, "d_chi_square": np.array([2 * fit[3] for fit in fits]) if fit_d else None}
-    result = ScalingFit(attributes=provenance(), d=problem.d, replacement=sampling, prediction=prediction, converged=True,
+    result = ScalingFit(attributes={}, d=problem.d, replacement=sampling, prediction=prediction, converged=True,
                         **fields)
     worst = max(result.alpha_model_error / result.alpha_stderr, result.beta_model_error / result.beta_stderr)
     if worst > 1:

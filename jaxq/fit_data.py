@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from . import _check
-from .ensemble import Result, load
+from .ensemble import Result, complaint, load
 
 QUANTITIES = ("S", "T", "Q")
 _MOST_LEVELS = 6   # levels of one block unless asked otherwise: level 1 tells lambda, a few more test the law
@@ -52,11 +52,17 @@ def read(data: Any, levels: int | None = None, times: Any = None) -> Data:
     if levels is not None:
         levels = _check.integer("levels", levels, 1)
     if times is not None:
-        times = _check.times(np.atleast_1d(times))
-    if isinstance(data, (str, os.PathLike)) and not Path(data).is_dir() and Path(data).suffix.lower() != ".nc":
-        return _sorted(_table(*_csv_columns(Path(data))), None, None)
+        times = _check.times([times] if np.isscalar(times) else times, "times")
+    if isinstance(data, (str, os.PathLike)):
+        data = _check.path("data", data)
+    csv_file = isinstance(data, Path) and not os.path.isdir(data) and data.suffix.lower() != ".nc"
+    if (csv_file or _is_table(data)) and (levels is not None or times is not None):
+        raise ValueError("levels and times choose among the results of jaxq; got levels="
+                         f"{_check.shown(levels)} and times={_check.shown(times)} with a table; leave its other rows out instead")
+    if csv_file:
+        return _sorted(_table(*_csv_columns(data)), None, None)
     if _is_table(data):
-        return _sorted(_table({str(name): list(np.ravel(np.asarray(data[name]))) for name in data}, "data row", 1), None, None)
+        return _sorted(_table({str(name): _column(data[name]) for name in data}, "data row", 1), None, None)
     given = data if isinstance(data, (list, tuple)) else [data]
     blocks: list[Block] = []
     seen: list[tuple[int, bool]] = []
@@ -85,15 +91,22 @@ def _is_table(data: Any) -> bool:
     return columns and "result" not in getattr(data, "attrs", {})
 
 
+def _column(cells: Any) -> list[Any]:
+    try:
+        return list(np.ravel(np.asarray(cells)))
+    except ValueError:  # cells of different sizes, which `_number` refuses one by one
+        return list(cells)
+
+
 def _csv_columns(path: Path) -> tuple[dict[str, list[Any]], str, int]:
     try:
         with open(path, newline="", encoding="utf-8-sig") as file:
             rows = [row for row in csv.reader(file) if any(cell.strip() for cell in row)]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise ValueError(f"fit needs a study folder, a .nc result or a CSV that can be read; got {str(path)!r} "
-                         f"({getattr(error, 'strerror', None) or error}); give another path") from None
+        raise ValueError(f"fit needs a study folder, a .nc result or a CSV that can be read; got {_check.shown(str(path))} as data "
+                         f"({_check.reason(error)}); give another path") from None
     if not rows:
-        raise ValueError(f"{path} must have the columns n, level, value, stderr; it is empty; write them first")
+        raise ValueError(f"{_check.shown(str(path))} must have the columns n, level, value, stderr; it is empty; write them first")
     names = [name.strip() for name in rows[0]]
     for k, row in enumerate(rows[1:], 2):
         if len(row) != len(names):
@@ -105,11 +118,11 @@ def _table(columns: dict[str, list[Any]], where: str, first: int) -> list[Block]
     """One block per n from rows that are independent of each other; row k is named `where` `first + k` in errors."""
     missing = [name for name in ("n", "level", "value", "stderr") if name not in columns]
     if missing:
-        raise ValueError(f"the columns n, level, value and stderr are required; {missing[0]!r} is missing; "
-                         f"got {', '.join(columns) or 'none'}; add it")
+        raise ValueError(f"data must have the columns n, level, value and stderr; {missing[0]!r} is missing; "
+                         f"got {_check.short(', '.join(columns)) or 'none'}; add it")
     lengths = {name: len(column) for name, column in columns.items()}
     if len(set(lengths.values())) > 1:
-        raise ValueError(f"the columns must be equally long; got {lengths}; cut or fill them")
+        raise ValueError(f"the columns of data must be equally long; got {_check.shown(lengths)}; cut or fill them")
     rows: dict[float, list[tuple[int, float, float, float]]] = {}
     timed = "t" in columns
     for k in range(lengths["n"]):
@@ -123,7 +136,7 @@ def _table(columns: dict[str, list[Any]], where: str, first: int) -> list[Block]
         kind = str(row.get("quantity") or ("S" if level else "Q"))
         if kind not in QUANTITIES or (kind == "T" and level == 0) or (kind == "Q" and level):
             raise ValueError(f"{place} must have the quantity S or T at a level >= 1, or Q at level 0; "
-                             f"got {kind!r} at level {level}; mend the row")
+                             f"got {_check.shown(kind)} at level {level}; mend the row")
         if kind == "T":
             if "eta" not in columns:
                 raise ValueError(f"{place} has the quantity T = eta (1 - S), so the eta it was made with is required; "
@@ -140,12 +153,12 @@ def _table(columns: dict[str, list[Any]], where: str, first: int) -> list[Block]
 
 def _number(place: str, name: str, cell: Any, good: Any, required: str) -> float:
     try:
-        value = float(cell)
-    except (TypeError, ValueError):
+        value = math.nan if np.iscomplexobj(cell) else float(cell)
+    except (TypeError, ValueError, OverflowError):
         value = math.nan
     if not (math.isfinite(value) and good(value)):
         came = cell.item() if isinstance(cell, np.generic) else cell
-        raise ValueError(f"{place} must have {required} as {name}; got {came!r}; mend or drop the row")
+        raise ValueError(f"{place} must have {required} as {name}; got {_check.shown(came)}; mend or drop the row")
     return value
 
 
@@ -161,6 +174,8 @@ def _dataset(item: Any) -> Any:
                              "give the .nc files in it, or a CSV")
         return load(path / "study.nc" if path.is_dir() else path)
     if "result" in getattr(item, "attrs", {}):
+        if lacking := complaint(item):
+            raise ValueError(f"data must be results as jaxq makes them; this one {lacking}")
         return item
     raise ValueError("data must be results of stationary, simulate or scaling_study, their .nc files, a study folder, a CSV or a "
                      f"table of columns; got {type(item).__name__}; give one of these")
@@ -176,6 +191,9 @@ def _result(data: Any, levels: int | None, times: np.ndarray | None) -> tuple[li
     model = json.loads(model) if isinstance(model, str) else model
     if model.get("name") != "Supermarket" or model.get("buffer") is not None:
         raise ValueError(f"fitting eta_n needs the supermarket model without a buffer; got {model}; use other runs")
+    if kind == "Stationary" and times is not None:
+        raise ValueError(f"times choose among those saved by simulate; got {_check.shown(times.tolist())} with a result of "
+                         "stationary; leave them out")
     build = _stationary if kind == "Stationary" else _ensemble
     return [build(data, float(model["n"]), levels, times)], int(model["d"]), bool(model["replacement"])
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import difflib
 import math
 from collections.abc import Callable
@@ -27,7 +28,8 @@ class Parser(argparse.ArgumentParser):
             message = message.removeprefix("argument ").replace(": ", " ", 1)
         if message.startswith("the following arguments are required: "):
             message = "required but missing: " + message.split(": ", 1)[1]
-        raise ValueError(f"{message}; see {self.prog} --help")
+        message = message.replace("ignored explicit argument", "takes no value; got")
+        raise ValueError(f"{_check.short(message, 250)}; see {self.prog} --help")
 
 
 def parse(parser: Parser, words: list[str]) -> argparse.Namespace:
@@ -38,7 +40,8 @@ def parse(parser: Parser, words: list[str]) -> argparse.Namespace:
         known = [flag for flag in leaf._option_string_actions if flag.startswith("--")]
         near = difflib.get_close_matches(unknown[0].split("=")[0], known, 1)
         hint = f"did you mean {near[0]}? " if near else ""
-        raise ValueError(f"{leaf.prog} takes only the flags of its --help; got {' '.join(unknown)}; {hint}see {leaf.prog} --help")
+        raise ValueError(f"{leaf.prog} takes only the flags of its --help; got {_check.short(' '.join(unknown))}; "
+                         f"{hint}see {leaf.prog} --help")
     return options
 
 
@@ -46,6 +49,7 @@ def leaf(verbs: Any, name: str, text: str, run: Callable[[argparse.Namespace], N
     """A command at the end of its path, with the flags that every command has."""
     parser: Parser = verbs.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".", epilog=f"example:  {example}")
     parser.set_defaults(run=run, build=build, leaf=parser, replicas=None, seed=0, progress=None, devices=None, compile_cache=None,
+                        checkpoint=None,
                         out_dir=None, distributed=False, coordinator=None, num_processes=None, process_id=None)
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
     parser.add_argument("--out", metavar="FILE.nc", help="write the result as netCDF")
@@ -59,7 +63,8 @@ def leaf(verbs: Any, name: str, text: str, run: Callable[[argparse.Namespace], N
 def time_flags(parser: Parser, num_times: int = 11, *, required: bool = True) -> None:
     """--t-end and --num-times."""
     parser.add_argument("--t-end", type=number, required=required, help="last save time, in units of the rates")
-    parser.add_argument("--num-times", type=integer, default=num_times, help=f"save times from 0 to --t-end (default {num_times})")
+    parser.add_argument("--num-times", type=integer, default=num_times if required else None,
+                        help=f"save times from 0 to --t-end (default {num_times})")
 
 
 def run_flags(parser: Parser, replicas: int | None = None) -> None:
@@ -75,6 +80,22 @@ def run_flags(parser: Parser, replicas: int | None = None) -> None:
     parser.add_argument("--coordinator", metavar="HOST:PORT", help="without such a cluster: a free port of process 0's machine")
     parser.add_argument("--num-processes", type=integer, help="with --coordinator: how many processes run this command")
     parser.add_argument("--process-id", type=integer, help="with --coordinator: which of them this is, from 0")
+
+
+def checkpoint_flags(parser: Parser) -> None:
+    """--checkpoint and what belongs to it."""
+    parser.add_argument("--checkpoint", metavar="FILE", help="keep there what the run needs to go on after an interrupt or a crash")
+    parser.add_argument("--every", type=duration, metavar="TIME", help="between checkpoints: 30s, 10m or 2h (default 60s)")
+    parser.add_argument("--resume", action="store_true", help="go on from --checkpoint FILE, if it is there yet")
+
+
+def checkpoint(options: argparse.Namespace) -> dict[str, Any]:
+    """The arguments that these flags make."""
+    if options.checkpoint is None and (options.every is not None or options.resume):
+        raise ValueError(f"{'--resume' if options.resume else '--every'} needs --checkpoint FILE; got none; give the file to go on "
+                         "from")
+    return {"checkpoint": options.checkpoint, "resume": options.resume} | (
+        {} if options.every is None else {"every": options.every})
 
 
 def algorithm_flags(parser: Parser) -> None:
@@ -94,7 +115,7 @@ def algorithm(options: argparse.Namespace) -> dict[str, Any]:
 def times(options: argparse.Namespace) -> np.ndarray:
     """The save times that --t-end and --num-times ask for."""
     _check.real("--t-end", options.t_end, 0.0, open_low=True)
-    count = _check.integer("--num-times", options.num_times, 1)
+    count = 11 if options.num_times is None else _check.integer("--num-times", options.num_times, 1, _check.MOST_TIMES)
     return np.linspace(0.0, options.t_end, count) if count > 1 else np.array([options.t_end])
 
 
@@ -124,7 +145,7 @@ def supermarket(options: argparse.Namespace) -> Any:
                          + ("got both" if heavy else "got neither"))
     if heavy and (options.beta is None or (options.n is None and options.eta is None)):
         raise ValueError("--alpha and --eta need --beta, and --alpha needs --n as well; give them, or --arrival-rate")
-    n = max(10**6, options.d) if options.n is None else options.n  # the mean field ignores n
+    n = max(10**6, min(options.d, 2**31 - 1)) if options.n is None else options.n  # the mean field ignores n
     if options.fractions or options.service_rates or options.buffers:
         if heavy:
             raise ValueError("--fractions, --service-rates and --buffers need --arrival-rate, lambda per server; got --beta, "
@@ -134,67 +155,6 @@ def supermarket(options: argparse.Namespace) -> Any:
         return Supermarket.heavy_traffic(n, options.d, options.beta, options.alpha, eta=options.eta,
                                          replacement=not options.no_replacement, buffer=options.buffer)
     return Supermarket(n, options.d, options.arrival_rate, not options.no_replacement, options.buffer)
-
-
-def graph_flags(parser: Parser) -> None:
-    """Flags of `GraphSupermarket`."""
-    parser.add_argument("--graph", required=True, metavar="ring|torus|complete|regular|erdos-renyi|FILE.npz",
-                        help="a family, or an adjacency matrix from scipy.sparse.save_npz")
-    parser.add_argument("--n", type=integer, help="number of vertices (not for a file)")
-    parser.add_argument("--rows", type=integer, help="of a torus (default: square)")
-    parser.add_argument("--degree", type=number, help="of a regular graph or ring (default 2), or the mean one of erdos-renyi")
-    parser.add_argument("--graph-seed", type=integer, default=0, help="of a random graph (default 0)")
-    parser.add_argument("--d", type=integer, required=True, help="servers a customer compares, its own included")
-    parser.add_argument("--arrival-rate", type=number, required=True, metavar="LAMBDA", help="per vertex")
-    parser.add_argument("--buffer", type=capacity, default=None, help="customers a server holds (default: inf)")
-    parser.add_argument("--replacement", action="store_true", help="draw neighbours with replacement, the own vertex among them")
-    parser.add_argument("--service-rates", nargs="+", default=None, metavar="FILE|MU",
-                        help="one number per vertex, or a text file of them (default: 1 each)")
-
-
-def graph(options: argparse.Namespace) -> Any:
-    """The `GraphSupermarket` of the flags."""
-    from . import graphs
-    from .models.graph import GraphSupermarket
-
-    name, n = options.graph, options.n
-    if name.endswith(".npz"):
-        made = graphs.load(name)
-    elif name not in ("ring", "torus", "complete", "regular", "erdos-renyi"):
-        raise ValueError(f"--graph must be ring, torus, complete, regular, erdos-renyi or a file ending in .npz; got {name!r}")
-    elif n is None:
-        raise ValueError(f"--graph {name} needs --n, the number of vertices; got none")
-    elif name == "torus":
-        rows = math.isqrt(n) if options.rows is None else _check.integer("--rows", options.rows, 3)
-        if rows * (n // rows) != n:
-            raise ValueError(f"a torus needs --n divisible by its rows, square unless --rows is given; got n={n} with {rows} rows")
-        made = graphs.torus(rows, n // rows)
-    elif name == "complete":
-        made = graphs.complete(n)
-    elif options.degree is None and name != "ring":
-        raise ValueError(f"--graph {name} needs --degree; got none")
-    elif name == "erdos-renyi":
-        made = graphs.erdos_renyi(n, options.degree, options.graph_seed)
-    else:
-        degree = 2.0 if options.degree is None else options.degree
-        if degree != int(degree):
-            raise ValueError(f"--degree of a {name} graph must be an integer; got {degree:g}")
-        made = graphs.ring(n, int(degree)) if name == "ring" else graphs.random_regular(n, int(degree), options.graph_seed)
-    return GraphSupermarket(made, options.d, options.arrival_rate, options.replacement, options.buffer,
-                            service_rates=_vertex_rates(options.service_rates))
-
-
-def _vertex_rates(words: list[str] | None) -> list[float] | None:
-    """The numbers of --service-rates, or those in the file it names."""
-    if words is None:
-        return None
-    required = "--service-rates must be one number per vertex or a text file of them"
-    try:
-        return [float(word) for word in words]
-    except ValueError:
-        if len(words) > 1:
-            raise ValueError(f"{required}; got {' '.join(words)!r}") from None
-    return numbers_in(words[0], required)
 
 
 def two_queues_flags(parser: Parser) -> None:
@@ -264,7 +224,7 @@ def integer(text: str) -> int:
         except ValueError:
             value = math.nan
         if not (math.isfinite(value) and value == int(value) and abs(value) < 2**53):
-            raise argparse.ArgumentTypeError(f"must be an integer; got {text!r}") from None
+            raise argparse.ArgumentTypeError(f"must be an integer; got {_check.shown(text)}") from None
         return int(value)
 
 
@@ -275,7 +235,18 @@ def number(text: str) -> float:
     except ValueError:
         value = math.nan
     if not math.isfinite(value):
-        raise argparse.ArgumentTypeError(f"must be a finite number; got {text!r}")
+        raise argparse.ArgumentTypeError(f"must be a finite number; got {_check.shown(text)}")
+    return value
+
+
+def duration(text: str) -> float:
+    """Seconds, from a number with s, m or h behind it, or none."""
+    units = {"s": 1.0, "m": 60.0, "h": 3600.0}
+    value = math.nan
+    with contextlib.suppress(ValueError):
+        value = float(text.rstrip("smh")) * units[text[-1] if text[-1:] in units else "s"]
+    if not 0 <= value < math.inf or len(text.rstrip("smh")) < len(text) - 1:
+        raise argparse.ArgumentTypeError(f"must be a time such as 30s, 10m or 2h; got {text!r}")
     return value
 
 
@@ -287,6 +258,10 @@ def capacity(text: str) -> int | None:
 def numbers_in(path: str, required: str = "--start must be 'empty', 'fixed-point' or a file of numbers T_1 T_2 ...") -> list[float]:
     """The numbers of a text file, separated by white space or commas; what was `required` begins the error."""
     try:
-        return [float(word) for word in Path(path).read_text().replace(",", " ").split()]
+        words = Path(path).read_text().replace(",", " ").split()
     except (OSError, ValueError) as error:
-        raise ValueError(f"{required}; got {path!r} ({error})") from None
+        raise ValueError(f"{required}; got {_check.shown(path)} ({_check.reason(error)})") from None
+    try:
+        return [float(word) for word in words]
+    except ValueError as error:
+        raise ValueError(f"{required}; got {_check.shown(path)} with {str(error).partition(': ')[2]} in it") from None

@@ -6,7 +6,6 @@ replicas, which are independent.
 
 from __future__ import annotations
 
-import csv
 import functools
 import math
 import operator
@@ -17,17 +16,18 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from . import _check, bits, graphs, hosts
+from . import _check, bits, files, graphs, hosts
 from .chain import Model
-from .engine import Engine
-from .ensemble import Result, describe, provenance
+from .checkpoint import EVERY, Checkpoint
+from .engine import MAX_TICK, Engine
+from .ensemble import Result, describe, describe_start
 from .mean_field import fixed_point
 from .models.graph import GraphSupermarket
 from .models.supermarket import Supermarket
 from .pair_approximation import pair_approximation
 from .stationary import stationary
 from .steady_state import Stationary
-from .time_average import Watch
+from .watch import Watch
 
 KINDS = ("ring", "regular", "erdos-renyi")
 _SAMPLES = 64    # looks at the queues of every vertex after the warm-up
@@ -66,13 +66,16 @@ def vertex_means(model: GraphSupermarket, key: Any, *, replicas: int, warmup: fl
     Returns VertexMeans. Raises ValueError for bad input.
     """
     if not isinstance(model, GraphSupermarket):
-        raise ValueError(f"vertex_means needs a jaxq.GraphSupermarket; got {type(model).__name__}")
+        raise ValueError(f"vertex_means needs a jaxq.GraphSupermarket as its model; got {type(model).__name__}")
     words = bits.key_words(key)
-    replicas = _check.integer("replicas", replicas, 2, hint="the error bars come from independent replicas")
+    replicas = _check.integer("replicas", replicas, 2, 2**31 - 1, "the error bars come from independent replicas")
     warmup, horizon = _check.real("warmup", warmup, 0.0), _check.real("horizon", horizon, 0.0, open_low=True)
-    samples = _check.integer("samples", samples, 1)
+    samples = _check.integer("samples", samples, 1, 10**6)
     engine = Engine(model, initial, words, replicas, devices=devices, block=block, segments=1)
-    watch = Watch(engine, lambda ticks: None)
+    if (warmup + horizon) * engine.clock >= MAX_TICK:
+        raise ValueError(f"warmup and horizon must end before a replica has had 2**52 ticks; got {warmup:g} and {horizon:g}; use "
+                         "shorter ones")
+    watch = Watch(lambda: engine, lambda ticks: None)
     watch.skip(math.ceil(warmup * engine.clock))
     queues, looks = np.zeros((model.n, replicas), np.int64), []
     for _ in range(samples):
@@ -80,7 +83,8 @@ def vertex_means(model: GraphSupermarket, key: Any, *, replicas: int, warmup: fl
         queues += hosts.gather(engine.state[0])[:, :replicas]
     tail = functools.reduce(operator.add, looks).tail[0] / samples
     root = math.sqrt(replicas)
-    return VertexMeans(provenance(), queues.mean(axis=1) / samples, queues.std(axis=1, ddof=1) / (samples * root),
+    given = {"warmup": warmup, "horizon": horizon, "samples": samples, "initial": describe_start(initial)}
+    return VertexMeans(given, queues.mean(axis=1) / samples, queues.std(axis=1, ddof=1) / (samples * root),
                        tail.mean(axis=1), tail.std(axis=1, ddof=1) / root, int(engine.ticks[:replicas].sum()), replicas,
                        int(words[0]) << 32 | int(words[1]), describe(model))
 
@@ -97,6 +101,7 @@ class GraphStudy(Result):
     """
 
     dims: ClassVar[dict[str, tuple[str, ...]]] = {name: ("point",) for name in _ROW}
+    texts: ClassVar[tuple[str, ...]] = ("kind",)
     json_keys: ClassVar[tuple[str, ...]] = ("rows", "mean_field", "clique", "clique_stderr", "warmup", "horizon", "events")
 
     kind: np.ndarray
@@ -129,16 +134,14 @@ class GraphStudy(Result):
     def save_csv(self, path: str | os.PathLike[str]) -> None:
         """Write one line per point, with n, d, lambda, the mean field and the clique on each."""
         shared = ("n", "d", "arrival_rate", "mean_field", "clique", "clique_stderr", "replicas", "seed", "graph_seed")
-        with open(path, "w", newline="") as file:
-            writer = csv.writer(file)
-            writer.writerow(_ROW + shared)
-            for row in self.rows:
-                writer.writerow([value.item() for value in row.values()] + [getattr(self, name) for name in shared])
+        files.write_csv(path, _ROW + shared, (
+            [value.item() for value in row.values()] + [getattr(self, name) for name in shared] for row in self.rows))
 
 
 def graph_study(kinds: Sequence[str], degrees: Sequence[int], n: int, d: int, arrival_rate: float, replicas: int, key: Any, *,
                 graph_seed: int = 0, warmup: float | None = None, horizon: float | None = None, replacement: bool = False,
-                devices: Sequence[Any] | None = None, progress: bool | None = None) -> GraphStudy:
+                devices: Sequence[Any] | None = None, checkpoint: Any = None, every: float = EVERY, resume: bool = False,
+                progress: bool | None = None) -> GraphStudy:
     """How far graphs are from the mean field of the complete graph, as their mean degree grows.
 
     Args:
@@ -147,29 +150,34 @@ def graph_study(kinds: Sequence[str], degrees: Sequence[int], n: int, d: int, ar
       graph_seed: each random point is one graph; its error is that of the replicas on this graph, not over graphs.
       warmup, horizon: time units, from the mean field's fixed point at random vertices. None: 4 and 8 relaxation times
         1/(1 - sqrt(lambda))**2 of a lone queue, which choice only shortens; `drift` of the result checks it.
+      checkpoint, every, resume: as in `stationary`.
 
     Returns GraphStudy. Raises ValueError for bad input. Source: Budhiraja, Mukherjee and Wu, arXiv:1712.07607.
     """
-    kinds = [_check.choice("kinds", kind, KINDS) for kind in ([kinds] if isinstance(kinds, str) else kinds)]
+    kinds = [_check.choice("kinds", kind, KINDS) for kind in np.atleast_1d(np.asarray(kinds, object))]
+    n = _check.integer("n", n, 2, 2**31 - 1, "give the number of vertices")
     degrees = [_check.integer("degrees", degree, 1, n - 1) for degree in np.atleast_1d(np.asarray(degrees, object))]
     if not kinds or not degrees:
         raise ValueError(f"a graph study needs at least one kind and one degree; got kinds={kinds}, degrees={degrees}")
-    replicas = _check.integer("replicas", replicas, 2, hint="the error bars come from independent replicas")
+    replicas = _check.integer("replicas", replicas, 2, 2**31 - 1, "the error bars come from independent replicas")
     rate = _check.real("arrival_rate", arrival_rate, 0.0, 1.0, open_low=True, open_high=True,
                        hint="the study is of stationary queues")
     relaxation = 1 / (1 - math.sqrt(rate)) ** 2
     warmup = 4 * relaxation if warmup is None else _check.real("warmup", warmup, 0.0)
     horizon = 8 * relaxation if horizon is None else _check.real("horizon", horizon, 0.0, open_low=True)
     graph_seed = _check.integer("graph_seed", graph_seed, 0)
+    devices, replacement = _check.devices(devices), _check.flag("replacement", replacement)
+    progress = None if progress is None else _check.flag("progress", progress)
     points = [(kind, degree, _graph(kind, n, degree, graph_seed)) for kind in kinds for degree in degrees]
     words = bits.key_words(key)
+    file = Checkpoint.of(checkpoint, every, resume)
     limit = fixed_point(Supermarket(n, d, rate, replacement))
 
     def measure(model: Model, index: int) -> Stationary:
         high, low = (int(part[0]) for part in bits.fold_in(words, np.array([index], np.uint32)))  # every point its own words
         start = limit.tail[: max(1, int(np.sum(limit.tail >= 0.5 / n)))]
         return stationary(model, high << 32 | low, replicas=replicas, warmup=warmup, horizon=horizon, initial=start,
-                          devices=devices, progress=progress)
+                          devices=devices, checkpoint=file.part(f"point {index}"), progress=progress)
 
     clique = measure(Supermarket(n, d, rate, replacement), 0)
     found = [measure(GraphSupermarket(graph, d, rate, replacement), 1 + index) for index, (*_, graph) in enumerate(points)]
@@ -177,8 +185,10 @@ def graph_study(kinds: Sequence[str], degrees: Sequence[int], n: int, d: int, ar
                           for name in ("mean_queue_length", "mean_queue_length_stderr", "drift"))
     pair = [pair_approximation(degree, rate).mean_queue_length if d == 2 and kind != "erdos-renyi" and not replacement else np.nan
             for kind, degree, _ in points]
+    attributes = {"replacement": replacement} | {
+        name: sum(getattr(result, name) for result in (clique, *found)) for name in ("seconds", "compile_seconds")}
     return GraphStudy(
-        provenance(), np.array([kind for kind, *_ in points]), np.array([degree for _, degree, _ in points]),
+        attributes, np.array([kind for kind, *_ in points]), np.array([degree for _, degree, _ in points]),
         np.array([graph.mean_degree for *_, graph in points]), mean, error, mean - limit.mean_queue_length, error,
         np.array(pair), drift, limit.mean_queue_length, clique.mean_queue_length, clique.mean_queue_length_stderr, n, d, rate,
         replicas, warmup, horizon, clique.events + sum(result.events for result in found),

@@ -151,6 +151,7 @@ def from_adjacency(adjacency: Any, name: str = "adjacency") -> Graph:
     """
     import scipy.sparse
 
+    _check.instance("name", name, str, "text")
     matrix: Any
     if any(base.__module__.split(".")[0] == "networkx" for base in type(adjacency).__mro__):  # without importing it
         if adjacency.is_multigraph():
@@ -171,7 +172,7 @@ def from_adjacency(adjacency: Any, name: str = "adjacency") -> Graph:
             dense = np.asarray(None)
         if dense.dtype.kind not in "biuf" or dense.ndim != 2:
             raise ValueError("an adjacency must be a scipy.sparse matrix, a two-dimensional NumPy array or a networkx graph; "
-                             f"got {type(adjacency).__name__}")
+                             f"got {type(adjacency).__name__} {_check.shown(adjacency)}")
         matrix = scipy.sparse.coo_array(dense)
     if len(matrix.shape) != 2 or matrix.shape[0] != matrix.shape[1] or matrix.shape[0] == 0:
         raise ValueError(f"an adjacency must be square with at least one vertex; got shape {matrix.shape}")
@@ -195,21 +196,24 @@ def from_adjacency(adjacency: Any, name: str = "adjacency") -> Graph:
 
 def load(path: str | os.PathLike[str]) -> Graph:
     """The graph of an adjacency matrix saved with `scipy.sparse.save_npz(path, matrix)`; ValueError if it cannot be read."""
-    import zipfile
-
     import scipy.sparse
 
+    path = _check.path("path", path)
     try:
-        matrix = scipy.sparse.load_npz(path)
-    except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
-        raise ValueError(f"a graph file must be one written by scipy.sparse.save_npz; got {str(path)!r} ({error})") from error
-    return from_adjacency(matrix, os.path.basename(path))
+        with open(path, "rb") as file:  # NumPy does not close a damaged one
+            matrix = scipy.sparse.load_npz(file)
+        if hasattr(matrix, "check_format"):  # indices out of range would crash the process
+            matrix.check_format(full_check=True)
+    except Exception as error:  # zip, npy and sparse readers raise nearly anything on a damaged file
+        raise ValueError("a graph file must be one written by scipy.sparse.save_npz; got "
+                         f"{_check.shown(str(path))} ({_check.reason(error)})") from error
+    return from_adjacency(matrix, path.name)
 
 
 def _room(entries: int) -> None:
     if entries > _MOST:
-        raise ValueError(f"a graph must have fewer than 2**30 edges; got about {entries // 2}; use a smaller degree, "
-                         "or graphs.complete, which is a rule")
+        raise ValueError(f"a graph must have fewer than 2**30 edges; got about {entries // 2}; use a smaller n (rows, "
+                         "columns) or degree, or graphs.complete, which is a rule")
 
 
 def _regular(lists: np.ndarray, name: str) -> Graph:

@@ -18,7 +18,6 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 import numpy as np
-from scipy.special import ive
 
 from . import _check, ode
 from .ensemble import Result
@@ -54,6 +53,8 @@ def green(t: float, rows: Any, cols: Any, d: int) -> np.ndarray:
 
     Args: t >= 0; rows, cols: levels i and j, integers >= 1.
     """
+    from scipy.special import ive
+
     t, d = _check.real("t", t, 0.0), check_d(d)
     i, j = _level_numbers("rows", rows)[:, None], _level_numbers("cols", cols)[None, :]
     if t == 0:
@@ -111,7 +112,7 @@ def finite_eta(ts: Any, initial: Any, d: int, beta: float, eta: float, *, levels
     """
     ts, d = _check.times(ts), check_d(d)
     start, load = profile("initial", initial, eta), rate(beta, None, eta)
-    printed = start.size if levels is None else _check.integer("levels", levels, 1)
+    printed = start.size if levels is None else _check.integer("levels", levels, 1, _MOST_LEVELS)
 
     def solution(top: int, size: int) -> np.ndarray:
         T, free = np.concatenate([start, np.full(size - start.size, float(eta))]), np.arange(size) < top
@@ -214,13 +215,13 @@ def _driven(rhs: ode.RightHandSide, X: Any, y: Any, steps: Any, parameters: Any)
 def _system(initial: Any, d: int, eta: float, beta: Any, arrival_rate: Any, above: str,
             levels: int | None) -> tuple[np.ndarray, np.ndarray, ode.RightHandSide, tuple[Any, ...], float]:
     """Start, the fixed part to add at the printed levels, right-hand side, parameters, and the value above the start."""
-    if eta != math.inf:
+    if not (isinstance(eta, float) and eta == math.inf):
         start, load = profile("initial", initial, eta), rate(beta, arrival_rate, eta)
-        printed = start.size if levels is None else _check.integer("levels", levels, 1)
+        printed = start.size if levels is None else _check.integer("levels", levels, 1, _MOST_LEVELS)
         return start, np.zeros(printed), _nonlinear, (d, load, eta), eta
-    if beta is not None or arrival_rate not in (None, 1):
-        raise ValueError(f"beta and arrival_rate need a finite eta, lambda is 1 in the limit; got beta={beta!r} and "
-                         f"arrival_rate={arrival_rate!r}; give eta, or leave them out")
+    if beta is not None or not (arrival_rate is None or (type(arrival_rate) in (int, float) and arrival_rate == 1)):
+        raise ValueError(f"beta and arrival_rate need a finite eta, lambda is 1 in the limit; got beta={_check.shown(beta)} and "
+                         f"arrival_rate={_check.shown(arrival_rate)}; give eta, or leave them out")
     start, fixed, c = _split(initial, d, above, levels)
     return start, fixed, _linear, (d, c), c
 
@@ -228,7 +229,7 @@ def _system(initial: Any, d: int, eta: float, beta: Any, arrival_rate: Any, abov
 def _split(initial: Any, d: int, above: str, levels: int | None) -> tuple[np.ndarray, np.ndarray, float]:
     """T(0) = fixed + w: w (level,) on the data's levels, c above them; and the fixed part at the printed levels."""
     T = _check.vector("initial", initial).astype(np.float64)
-    size, printed = T.size, T.size if levels is None else _check.integer("levels", levels, 1)
+    size, printed = T.size, T.size if levels is None else _check.integer("levels", levels, 1, _MOST_LEVELS)
     if _check.choice("above", above, ("fixed-point", "zero")) == "zero":
         return T, np.zeros(printed), 0.0
     rise = T[-1] - (T[-2] if size > 1 else 0.0)
@@ -279,7 +280,7 @@ def _step(d: int, method: str, rate: float = 1.0) -> float:
 
 
 def _level_numbers(name: str, value: Any) -> np.ndarray:
-    levels = _check.vector(name, np.atleast_1d(value))
+    levels = _check.vector(name, [value] if np.isscalar(value) else value)
     if np.any(levels < 1) or np.any(levels != np.floor(levels)):
-        raise ValueError(f"{name} must be level numbers, integers >= 1; got {value!r}")
+        raise ValueError(f"{name} must be level numbers, integers >= 1; got {_check.shown(value)}")
     return levels.astype(np.float64)

@@ -41,12 +41,13 @@ def start(coordinator: str | None = None, num_processes: int | None = None, proc
     """
     if len({value is None for value in (coordinator, num_processes, process_id)}) > 1:
         raise ValueError("several processes need coordinator, num_processes and process_id together, or none of them on a cluster "
-                         f"that JAX knows; got {coordinator!r}, {num_processes!r} and {process_id!r}")
+                         f"that JAX knows; got {_check.shown(coordinator)}, {_check.shown(num_processes)} and "
+                         f"{_check.shown(process_id)}")
     if coordinator is not None:
         host, _, port = str(coordinator).rpartition(":")
-        if not host or not port.isdigit() or not 0 < int(port) < 2**16:
-            raise ValueError(f"coordinator must be HOST:PORT with a port from 1 to 65535; got {coordinator!r}")
-        count = _check.integer("num_processes", num_processes, 1)
+        if not host or not (port.isascii() and port.isdigit()) or not 0 < int(port) < 2**16:
+            raise ValueError(f"coordinator must be HOST:PORT with a port from 1 to 65535; got {_check.shown(coordinator)}")
+        count = _check.integer("num_processes", num_processes, 1, 10**6)
         _check.integer("process_id", process_id, 0, count - 1, "processes are numbered from 0")
     jax.config.update("jax_enable_preemption_service", False)  # it only notes SIGTERM, by which schedulers end a job
     try:
@@ -105,7 +106,7 @@ def check_same(what: str, *arrays: Any) -> None:
                          "process 0; start all with the same arguments on machines of one kind")
 
 
-def first_does(action: Callable[[], None]) -> None:
+def first_does(action: Callable[[], Any]) -> None:
     """Let the first process do `action`; a ValueError there is raised in all."""
     refusal = ""
     try:
@@ -115,6 +116,15 @@ def first_does(action: Callable[[], None]) -> None:
         refusal = str(error)[: _LETTER // 4]
     if refusal := everyone(refusal)[0]:
         raise ValueError(refusal)
+
+
+def from_first(data: bytes) -> bytes:
+    """The bytes that the first process has, in every process."""
+    if jax.process_count() == 1:
+        return data
+    size = everyone(len(data))[0]
+    mine = np.frombuffer(data, np.uint8) if first() else np.zeros(size, np.uint8)
+    return _collective("broadcast_one_to_all", mine).tobytes()
 
 
 def spans(devices: Sequence[Any]) -> bool:
@@ -138,10 +148,14 @@ def gather(tree: Any) -> Any:
 
 
 def _allgather(array: Any, *, tiled: bool) -> np.ndarray:
+    return _collective("process_allgather", array, tiled=tiled)
+
+
+def _collective(name: str, array: Any, **options: Any) -> np.ndarray:
     from jax.experimental import multihost_utils
 
     try:
-        return np.asarray(multihost_utils.process_allgather(array, tiled=tiled))
+        return np.asarray(getattr(multihost_utils, name)(array, **options))
     except (ValueError, RuntimeError) as error:
         raise LostError(f"another process of this run has ended or cannot be reached: {_line(error)}") from error
 

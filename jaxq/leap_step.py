@@ -37,7 +37,7 @@ def tick(model: Any, order: int, tables: Any, counts: jax.Array, key: Any, activ
         running = at < end
         span = jnp.where(running, tables["tick"] * jnp.exp2(-halvings.astype(jnp.float64)), 0.0)
         g = _normals(key, np.concatenate([events.names, events.names | np.uint32(1 << 31)]), halvings, at)
-        numbers = _numbers(model, order, events, tables, x, servers, each, span, g)
+        numbers = _numbers(model, order, events, tables, x, servers, each, span[None], g)
         x = x + events.jumps.T @ numbers
         at = at + jnp.where(running, np.int32(1) << (_DEPTH - halvings), 0)
         beyond = tables["truncated"] & (model.tail(x)[-1] > 0.5)
@@ -66,7 +66,7 @@ def _halvings(model: Any, events: Events, tables: Any, x: Any, servers: Any, eac
 
     def more(wanted: Any) -> Any:
         """Halvings that the classes that were empty ask for beyond those `wanted`."""
-        part = span * jnp.exp2(-wanted)
+        part = (span * jnp.exp2(-wanted))[None]
         fast = events.source.T @ _each(model, events, tables, _middle(events, x, rates, part)) * part
         return over(jnp.max(jnp.where(come * part < _HARDLY, 0.0, fast), axis=0), limit)
 
@@ -177,14 +177,14 @@ def _normals(key: Any, names: np.ndarray, halvings: jax.Array, at: jax.Array) ->
     """
 
     def at_node(node: Any) -> jax.Array:
-        return normal(*bits.threefry(key[0], key[1], jnp.asarray(names)[:, None], node))
+        return normal(*bits.threefry(key[0][None], key[1][None], jnp.asarray(names)[:, None], node[None]))
 
     def split(carry: Any) -> Any:
         g, level = carry
         node = (np.int32(1) << level) | lax.shift_right_logical(at, _DEPTH - level)  # heap number of the part to be split
         second = (lax.shift_right_logical(at, _DEPTH - 1 - level) & 1) == 1
         b = at_node(node.astype(np.uint32))
-        return jnp.where(level < halvings, (g + jnp.where(second, -b, b)) * np.sqrt(0.5), g), level + 1
+        return jnp.where((level < halvings)[None], (g + jnp.where(second[None], -b, b)) * np.sqrt(0.5), g), level + 1
 
     first = at_node(jnp.zeros_like(key[0]))
     return lax.while_loop(lambda carry: carry[1] < jnp.max(halvings), split, (first, np.int32(0)))[0]

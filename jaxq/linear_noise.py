@@ -20,7 +20,7 @@ import numpy as np
 
 from . import _check, ode
 from .chain import Model, PopulationModel
-from .ensemble import Result
+from .ensemble import Result, describe
 from .mean_field import _bad_path, _doubled, _levels, _population, _start, _step, _truncated
 from .refined import forcing
 
@@ -86,7 +86,7 @@ def linear_noise(model: Model, ts: Any, initial: Any = None, *, levels: int | No
             break
     path, correction, variance = moments[:, :, : least + 1]
     refined, stdev = path + correction / n, np.sqrt(variance / n)
-    return LinearNoise({"model": repr(model), "levels": least}, ts, path[:, 1:], stdev[:, 1:], path[:, 0], stdev[:, 0],
+    return LinearNoise({"model": describe(model), "levels": least}, ts, path[:, 1:], stdev[:, 1:], path[:, 0], stdev[:, 0],
                        refined[:, 1:], refined[:, 0], error)
 
 
@@ -95,7 +95,7 @@ def _moments(model: PopulationModel, start: np.ndarray, ts: np.ndarray) -> np.nd
     size = start.size
     if size > _MOST_STATES:
         raise ValueError(f"linear_noise needs at most {_MOST_STATES} states, for it follows the square of their number; got {size} "
-                         f"in {model!r}; use a model of fewer states, or fewer levels")
+                         f"in {_check.shown(model)}; use a model of fewer states, or fewer levels")
 
     def complaint(states: np.ndarray) -> str | None:
         least = np.min(np.diagonal(_covariance(states, size), axis1=1, axis2=2), initial=0.0)

@@ -34,9 +34,9 @@ def martingale(times: Any, T: Any, d: int, *, eta: float, beta: float | None = N
     Raises ValueError for a path that does not start at 0, leaves [0, eta], or ends in a level that somebody reached.
     Source: Eschenfeldt and Gamarnik, arXiv:1610.03522.
     """
-    times, T, d = _check.times(times), np.asarray(T, np.float64), check_d(d)
+    times, T, d = _check.times(times, "times"), _check.grid("T", T, finite=False), check_d(d)
     load = rate(beta, arrival_rate, eta)
-    if T.ndim not in (2, 3) or T.shape[0] != times.size or T.shape[1] == 0 or times[0] != 0:
+    if T.shape[0] != times.size or T.shape[1] == 0 or times[0] != 0:
         raise ValueError(f"T must be (time, level) or (time, level, replica) at {times.size} times from 0 on; got shape {T.shape} "
                          f"from time {times[0]:g}; save time 0 too")
     if not (T.min() >= -1e-9 * eta and T.max() <= eta * (1 + 1e-9)):

@@ -17,7 +17,7 @@ import numpy as np
 
 from . import _check, ode
 from .chain import Model, PopulationModel
-from .ensemble import Result
+from .ensemble import Result, describe
 
 _MOST_LEVELS = 1024
 _TRUNCATION = 1e-9   # truncation error that ends the search for levels
@@ -76,7 +76,7 @@ def mean_field(model: Model, ts: Any, *, initial: Any = None, finite_n: bool = F
     ts = _check.times(ts)
     _check.choice("method", method, ode.METHODS)
     model, start = _start(_population(model, "mean_field"), initial, levels)
-    inverse_n = 1.0 / model.n if finite_n else 0.0
+    inverse_n = 1.0 / model.n if _check.flag("finite_n", finite_n) else 0.0
     slack = 1e-8 + inverse_n  # at finite n the drift itself may lead below 0, by less than one server
 
     def follow(model: PopulationModel, start: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -97,7 +97,7 @@ def mean_field(model: Model, ts: Any, *, initial: Any = None, finite_n: bool = F
         if 2 * least >= _MOST_LEVELS:
             raise ValueError(f"mean_field must fit in {least} levels up to t = {ts[-1]:g}; got a truncation error of "
                              f"{error:.2g}; use an earlier end, or levels={least} to accept that error")
-    attributes = {"model": repr(model), "method": method, "finite_n": finite_n, "levels": least}
+    attributes = {"model": describe(model), "method": method, "finite_n": finite_n, "levels": least}
     return MeanField(attributes, ts, tail[:, :least], mean, error)
 
 
@@ -143,21 +143,21 @@ def fixed_point(model: Model, *, levels: int | None = None) -> FixedPoint:
     """
     model = _population(model, "fixed_point")
     if levels is not None:
-        model = model.at_levels(_check.integer("levels", levels, 1))
+        model = model.at_levels(_check.integer("levels", _check.integer("levels", levels, 1), 1, _MOST_LEVELS))
     while True:
         guess = _guess(model)
         last = float(model.tail(guess)[-1])
         grows = levels is None and _truncated(model)
         if _truncated(model) and not last < 1:
-            raise ValueError("fixed_point needs a load below 1 (arrival_rate < 1 per server of rate 1) or a finite buffer; "
-                             f"got {model!r}; lower arrival_rate or give a buffer")
+            raise ValueError("fixed_point needs a load below 1 of its model (arrival_rate < 1 per server of rate 1) or a finite "
+                             f"buffer; got {_check.shown(model)}; lower arrival_rate or give a buffer")
         if not (grows and last > 1e-14):
             density, residual = _newton(model, guess)
             tail = np.asarray(model.tail(density), np.float64)
             if not (grows and max(tail[-1], _leak(model, density)) > 1e-14):
-                return FixedPoint({"model": repr(model)}, tail, density, float(tail.sum()), residual)
+                return FixedPoint({"model": describe(model)}, tail, density, float(tail.sum()), residual)
         if 2 * _levels(model) > _MOST_LEVELS:
-            raise ValueError(f"fixed_point must fit in {_MOST_LEVELS} levels; got {model!r}, too near its full load; "
+            raise ValueError(f"fixed_point must fit in {_MOST_LEVELS} levels; got {_check.shown(model)}, too near its full load; "
                              "lower arrival_rate, or give levels to truncate there")
         model = model.at_levels(2 * _levels(model))
 
@@ -252,7 +252,7 @@ def _leak(model: PopulationModel, density: np.ndarray) -> float:
 def _start(model: PopulationModel, initial: Any, levels: int | None) -> tuple[PopulationModel, np.ndarray]:
     """The model with levels for `initial`, and its density (states,)."""
     if levels is not None:
-        model = model.at_levels(_check.integer("levels", levels, 1))
+        model = model.at_levels(_check.integer("levels", _check.integer("levels", levels, 1), 1, _MOST_LEVELS))
     if initial is None:
         return model, np.asarray(model.empty(), np.float64)
     given = _check.vector("initial", initial)
@@ -265,7 +265,7 @@ def _start(model: PopulationModel, initial: Any, levels: int | None) -> tuple[Po
     problem = _bad_tail(model, density[:, None], 1e-12) if density.size == states else f"it has {given.size}"
     if problem:
         raise ValueError(f"initial must be {states} densities (floats) or counts (integers) with 1 >= S_1 >= ... >= 0; "
-                         f"{problem}; got {np.array2string(given, threshold=8)}")
+                         f"{problem}; got {_check.shown(initial)}")
     return model, density
 
 

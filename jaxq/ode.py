@@ -12,6 +12,7 @@ JAX, for those who differentiate inside `with jax.enable_x64(True):`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -75,7 +76,7 @@ def fine_grid(ts: np.ndarray, step: float, breaks: np.ndarray | tuple[()] = ()) 
     counts = np.ceil(gaps / step)
     if counts.sum() > _MOST:
         raise ValueError(f"the last time must be at most {_MOST * step:g} (10**7 steps of {step:g}); got {ts[-1]:g}; "
-                         "use fixed_point for the far future, or a larger step")
+                         "use fixed_point for the far future, an earlier end of ts, or a larger step")
     counts = counts.astype(np.int64)
     places = np.concatenate([[0], np.cumsum(counts)])
     within = np.arange(places[-1]) - np.repeat(places[:-1], counts)
@@ -92,12 +93,18 @@ def read_forcing(forcing: Any, end: float) -> tuple[np.ndarray, int, Forcing]:
     if forcing is None:
         return np.zeros(0), 0, lambda t, levels: np.zeros((t.size, levels))
     if callable(forcing):
-        knots, first = np.zeros(0), np.asarray(forcing(0.0), np.float64)
+        knots, value = np.zeros(0), forcing(0.0)
+        first = _check.vector("forcing(0)", value).astype(np.float64)
 
         def sample(t: np.ndarray) -> np.ndarray:
             return np.stack([np.asarray(forcing(float(s)), np.float64) for s in t])
     else:
-        knots, values = _check.times(forcing[0]), np.asarray(forcing[1], np.float64)
+        if not isinstance(forcing, (list, tuple)) or len(forcing) != 2:
+            raise ValueError(f"forcing must be a pair (times, values) or a function of t; got {_check.shown(forcing)}")
+        knots, values = _check.times(forcing[0], "the times of forcing"), _check.reals(forcing[1])
+        if values is None:
+            raise ValueError(f"forcing must have finite values (time, level); got {_check.shown(forcing[1])}")
+        values = values.astype(np.float64)
         if values.ndim != 2 or values.shape[0] != knots.size or not np.all(np.isfinite(values)) or knots[-1] < end:
             raise ValueError(f"forcing must be (times, values), values finite (time, level), up to the last time {end:g}; "
                              f"got {knots.size} times to {knots[-1]:g} and shape {values.shape}")
@@ -106,7 +113,8 @@ def read_forcing(forcing: Any, end: float) -> tuple[np.ndarray, int, Forcing]:
         def sample(t: np.ndarray) -> np.ndarray:
             return np.stack([np.interp(t, knots, column) for column in values.T], axis=1)
     if first.ndim != 1 or np.any(first != 0) or (knots.size and knots[0] != 0):
-        raise ValueError(f"forcing must start with y(0) = 0, (level,), at time 0; got {first!r}; subtract its first value")
+        raise ValueError(f"forcing must start with y(0) = 0, (level,), at time 0; got {_check.shown(first)}; "
+                         "subtract its first value")
     return knots, first.size, lambda t, levels: np.pad(sample(t), ((0, 0), (0, levels - first.size)))
 
 
@@ -147,8 +155,11 @@ def solve(f: RightHandSide, initial: Any, ts: np.ndarray, parameters: Any, *, st
     """
     _check.choice("method", method, METHODS)
     mxstep = _check.integer("mxstep", mxstep, 1)
-    grid, picked = fine_grid(ts, step)
+    grid, picked = fine_grid(ts, _check.real("step", step, 0.0, open_low=True))
     state = np.asarray(initial, np.float64)
+    if not np.all(np.isfinite(state)):
+        raise ValueError(f"initial must be finite; got {state[~np.isfinite(state)][0]:g} in one of {state.size} states; "
+                         "give numbers")
     out = np.empty((ts.size, *state.shape))
     out[picked == 0] = state
     intervals = grid.size - 1
@@ -162,7 +173,7 @@ def solve(f: RightHandSide, initial: Any, ts: np.ndarray, parameters: Any, *, st
         if not (np.all(np.isfinite(states)) and defect <= 1):
             why = check(states[np.all(np.isfinite(states), axis=1)]) if check is not None else None
             raise ValueError(f"the ODE must be solved by {method} with at most {mxstep} steps in each interval of {step:g}; "
-                             f"it left its equation between t = {times[0]:g} and {times[chunk]:g}"
+                             f"it left its equation between t = {times[0]:g} and {min(times[chunk], ts[-1]):g}"
                              f"{f', where {why}' if why else ''}; use a smaller step or a larger mxstep, or an earlier end")
         inside = (picked > first) & (picked <= first + chunk)
         out[inside] = states[picked[inside] - first]
@@ -175,9 +186,16 @@ def solve(f: RightHandSide, initial: Any, ts: np.ndarray, parameters: Any, *, st
 
 
 def jacobian_norm(f: RightHandSide, states: np.ndarray, parameters: Any) -> float:
-    """The largest ||df/dx|| (largest absolute row sum, per unit time) at the given states (points, states) (host)."""
+    """The largest ||df/dx|| (largest absolute row sum, per unit time) at the given states (points, states) (host).
+
+    Raises ValueError where it is not finite: no step follows from it.
+    """
     with jax.enable_x64(True):
-        return float(_norms(f, np.asarray(states, np.float64), _floats(parameters)))
+        norm = float(_norms(f, np.asarray(states, np.float64), _floats(parameters)))
+    if not math.isfinite(norm):
+        raise ValueError(f"an ODE needs a finite Jacobian where it starts and where it is expected to go; got {norm:g}; check the "
+                         "model's rates there, or start elsewhere")
+    return norm
 
 
 def _floats(parameters: Any) -> Any:

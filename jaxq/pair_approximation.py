@@ -11,6 +11,7 @@ than the mean field of the complete graph, to which it tends as k grows.
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -45,11 +46,9 @@ class PairApproximation(Result):
 
     def to_xarray(self) -> Any:
         """An `xarray.Dataset` with dims time (infinity for a fixed point) and level."""
-        import xarray
-
-        return xarray.Dataset({"tail": (("time", "level"), np.atleast_2d(self.tail)),
-                               "mean_queue_length": (("time",), np.atleast_1d(self.mean_queue_length))},
-                              coords=self.coordinates(), attrs=self.attributes | {"edge": self.edge, "result": type(self).__name__})
+        return Result.to_xarray(dataclasses.replace(
+            self, times=self.coordinates()["time"], tail=np.atleast_2d(self.tail),
+            mean_queue_length=np.atleast_1d(self.mean_queue_length)))
 
 
 def pair_approximation(k: int, arrival_rate: float, ts: Any = None, *, levels: int | None = None) -> PairApproximation:
@@ -64,7 +63,7 @@ def pair_approximation(k: int, arrival_rate: float, ts: Any = None, *, levels: i
     Returns a PairApproximation. Raises ValueError for bad input or where 64 levels are not enough.
     Source: Gast 2015, as above; the model: Budhiraja, Mukherjee and Wu, arXiv:1712.07607.
     """
-    k = _check.integer("k", k, 1, hint="it is the number of neighbours of a vertex")
+    k = _check.integer("k", k, 1, 2**31 - 1, "it is the number of neighbours of a vertex")
     rate = _check.real("arrival_rate", arrival_rate, 0.0, 1e6, open_low=True, hint="it is lambda per vertex")
     if ts is None and rate >= 1:
         raise ValueError(f"the fixed point of the pair approximation needs arrival_rate < 1; got {rate:g}; give times ts instead")

@@ -6,17 +6,21 @@ from typing import Any
 
 import numpy as np
 
+from . import _check
+from .ensemble import Ensemble
 from .linear_noise import LinearNoise
+from .mean_field import MeanField
 from .plot_steady import bike_sharing as bike_sharing
 from .plot_steady import fit as fit
 from .plot_steady import graph_gap as graph_gap
 from .plot_steady import pull as pull
 from .plot_steady import stationary as stationary
-from .plot_style import COLOURS, MARKERS, STYLE, legend_above, log_n, power, styled
+from .plot_style import COLOURS, MARKERS, STYLE, legend_above, log_n, power, shows, styled
 from .plot_style import save as save
 from .study import Study
 
 
+@shows(Ensemble)
 @styled
 def tails(result: Any, mean_field: Any = None, *, levels: int = 5, ax: Any = None) -> Any:
     """S_i(t), the fraction of servers with at least i customers, with 95 % error bars, and a `MeanField` as dashed lines.
@@ -25,14 +29,16 @@ def tails(result: Any, mean_field: Any = None, *, levels: int = 5, ax: Any = Non
     systems (far wider than the error bars, which are those of the mean over replicas); levels, how many from level 1.
     Returns the axes.
     """
+    if mean_field is not None:
+        _check.instance("mean_field", mean_field, (MeanField, LinearNoise), "what jaxq.mean_field or jaxq.linear_noise returned")
     noise = mean_field if isinstance(mean_field, LinearNoise) else None
     for i in range(min(levels, result.tail_mean.shape[1])):
         colour, mean, error = COLOURS[i % 7], result.tail_mean[:, i], 1.96 * result.tail_stderr[:, i]
         ax.errorbar(result.times, mean, yerr=error, color=colour, marker=MARKERS[i % 7], markersize=3.5, capsize=2, elinewidth=0.8,
                     linewidth=1, linestyle="none" if mean_field is not None else "-", label=f"$S_{i + 1}$")
-        if mean_field is not None:
+        if mean_field is not None and i < mean_field.tail.shape[1]:
             ax.plot(mean_field.times, mean_field.tail[:, i], color=colour, linestyle="--", linewidth=1.2)
-        if noise is not None:
+        if noise is not None and i < noise.tail.shape[1]:
             centre, width = noise.refined_tail[:, i], 1.96 * noise.tail_stdev[:, i]
             ax.fill_between(noise.times, centre - width, centre + width, color=colour, alpha=0.15, linewidth=0)
     if mean_field is not None:
@@ -47,6 +53,11 @@ def tails(result: Any, mean_field: Any = None, *, levels: int = 5, ax: Any = Non
 @styled
 def curves(times: Any, values: Any, name: str, label: str, *, ax: Any = None) -> Any:
     """Solid curves of a solved system, values (time, level), one per level, named like "$T_{}$". Returns the axes."""
+    times, values = _check.times(times, "times"), _check.grid("values", values)
+    for text_of, text in (("name", name), ("label", label)):
+        _check.instance(text_of, text, str, "text")
+    if values.ndim != 2 or len(values) != times.size or not values.size:
+        raise ValueError(f"values must be (time, level) at {times.size} times; got shape {values.shape}")
     for i in range(values.shape[1]):
         if np.any(values[:, i]):
             ax.plot(times, values[:, i], color=COLOURS[i % 7], marker=MARKERS[i % 7], markersize=3.5,
@@ -56,9 +67,11 @@ def curves(times: Any, values: Any, name: str, label: str, *, ax: Any = None) ->
     return ax
 
 
+@shows(Study)
 @styled
 def limit_paths(study: Study, *, levels: int = 4, ax: Any = None) -> Any:
     """T_i(t) = eta (1 - S_i) for each n, with the band of one standard deviation over replicas, and the limit in black."""
+    levels = min(levels, study.T_mean.shape[2])
     for k, n in enumerate(study.n):
         colour, marks = COLOURS[k % 6], slice(k, None, max(1, study.times.size // 8))
         for i in range(levels):
@@ -76,6 +89,7 @@ def limit_paths(study: Study, *, levels: int = 4, ax: Any = None) -> Any:
     return ax
 
 
+@shows(Study)
 @styled
 def convergence(study: Study, *, ax: Any = None) -> Any:
     """Bias and fluctuation against n, both axes logarithmic, with 95 % errors, the finite-eta system and the slopes."""
@@ -104,6 +118,7 @@ def convergence(study: Study, *, ax: Any = None) -> Any:
     return ax
 
 
+@shows(Study)
 def study(result: Study) -> Any:
     """The figure of a scaling study: the paths beside the convergence. Returns the two axes."""
     import matplotlib.pyplot as plt

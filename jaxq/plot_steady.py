@@ -6,15 +6,25 @@ from typing import Any
 
 import numpy as np
 
-from .plot_style import COLOURS, MARKERS, STYLE, log_n, styled
+from . import _check
+from .bikes import BikeSharing
+from .fit import ScalingFit
+from .graph_study import GraphStudy
+from .plot_style import COLOURS, MARKERS, STYLE, log_n, shows, styled
+from .pull_study import PullStudy
+from .refined import Refined
+from .steady_state import Stationary
 
 
+@shows(Stationary)
 @styled
 def stationary(result: Any, refined: Any = None, *, ax: Any = None) -> Any:
     """The stationary tail with 95 % error bars on a logarithmic scale, beside the mean field and its 1/n refinement.
 
     Args: result, a `Stationary`; refined, a `Refined` of the same model. Returns the axes.
     """
+    if refined is not None:
+        _check.instance("refined", refined, Refined, "what jaxq.refined returned")
     shown = result.tail > np.maximum(1.96 * result.tail_stderr, 1e-12)  # a logarithm has no place for less
     level = np.arange(1, result.tail.size + 1)[shown]
     ax.errorbar(level, result.tail[shown], yerr=1.96 * result.tail_stderr[shown], color=COLOURS[0], marker=MARKERS[0], markersize=4,
@@ -31,6 +41,7 @@ def stationary(result: Any, refined: Any = None, *, ax: Any = None) -> Any:
     return ax
 
 
+@shows(ScalingFit)
 def fit(result: Any) -> Any:
     """A `ScalingFit`: 1 - lambda_n at each n by itself with the power law and its 95 % band, beside the residuals in standard
     errors, those of one n apart by level. Returns the two axes."""
@@ -68,6 +79,7 @@ def fit(result: Any) -> Any:
     return left, right
 
 
+@shows(PullStudy)
 def pull(result: Any) -> Any:
     """The figure of a PULL study: P(wait) against n for each R, and the mean response time. Returns the two axes."""
     import matplotlib.pyplot as plt
@@ -92,6 +104,7 @@ def pull(result: Any) -> Any:
     return tuple(axes)
 
 
+@shows(BikeSharing)
 @styled
 def bike_sharing(result: Any, *, ax: Any = None) -> Any:
     """Problematic stations against fleet size, with the choice between two stations and without. Returns the axes."""
@@ -105,6 +118,7 @@ def bike_sharing(result: Any, *, ax: Any = None) -> Any:
     return ax
 
 
+@shows(GraphStudy)
 @styled
 def graph_gap(result: Any, *, ax: Any = None) -> Any:
     """Mean queue length above the clique's mean field against the mean degree, 95 % errors, with the pair approximation."""

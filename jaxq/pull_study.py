@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,10 +9,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from . import _check, bits
-from .ensemble import Result, provenance
+from . import _check, bits, files
+from .checkpoint import EVERY, Checkpoint
+from .ensemble import Result
 from .models.classes import SupermarketClasses
-from .models.pools import Pool
+from .models.pools import Pool, listed
 from .models.pull import Pull
 from .models.supermarket import Supermarket
 from .stationary import stationary
@@ -67,17 +67,14 @@ class PullStudy(Result):
     def save_csv(self, path: str | os.PathLike[str]) -> None:
         """Write one line per n and number of routers."""
         names = [name + suffix for name in _MEASURES for suffix in ("", "_stderr")]
-        with open(path, "w", newline="") as file:
-            writer = csv.writer(file)
-            writer.writerow(["n", "routers", *names])
-            for i, n in enumerate(self.n):
-                for j, routers in enumerate(self.routers):
-                    writer.writerow([int(n), int(routers), *(float(getattr(self, name)[i, j]) for name in names)])
+        files.write_csv(path, ["n", "routers", *names], (
+            [int(n), int(routers), *(float(getattr(self, name)[i, j]) for name in names)]
+            for i, n in enumerate(self.n) for j, routers in enumerate(self.routers)))
 
 
 def pull_study(pools: Sequence[Pool], arrival_rate: float, *, n: Any, routers: Any, replicas: int, key: Any,
                messages: str = "withdraw", warmup: float | None = None, horizon: float | None = None,
-               progress: bool | None = None) -> PullStudy:
+               checkpoint: Any = None, every: float = EVERY, resume: bool = False, progress: bool | None = None) -> PullStudy:
     """Simulate PULL in steady state for every n and number of routers, with the supermarket model (d = 2) beside it.
 
     Args:
@@ -86,26 +83,34 @@ def pull_study(pools: Sequence[Pool], arrival_rate: float, *, n: Any, routers: A
       key: as in `simulate`; every (n, routers) has its own.
       warmup, horizon: time before the window, and the window. None: what `stationary` finds for each system, and 4 times the
         longest of what theory says.
+      checkpoint, every, resume: as in `stationary`; a study also goes on with more n and routers.
 
     Returns `PullStudy`. Raises ValueError for bad input and for an overloaded system. Source: Stolyar, arXiv:1512.07873.
     """
     sizes, counts = (_increasing(name, value) for name, value in (("n", n), ("routers", routers)))
-    _check.integer("replicas", replicas, 2, hint="the errors come from independent replicas")
-    models = {(size, count): Pull(size, list(pools), count, arrival_rate, messages) for size in sizes for count in counts}
+    _check.integer("replicas", replicas, 2, 2**31 - 1, "the errors come from independent replicas")
+    pools = listed(pools)
+    models = {(size, count): Pull(size, pools, count, arrival_rate, messages) for size in sizes for count in counts}
     slowest = max(model.steady().relaxation or 1.0 for model in models.values())
     warmup = None if warmup is None else _check.real("warmup", warmup, 0.0, open_low=True)
     horizon = 40 * slowest if horizon is None else _check.real("horizon", horizon, 0.0, open_low=True)
     words = bits.key_words(key)
+    file = Checkpoint.of(checkpoint, every, resume)
+
+    spent = {"seconds": 0.0, "compile_seconds": 0.0}
 
     def run(model: Any, routers: int) -> Stationary:
-        return stationary(model, _own(words, model.n, routers), replicas=replicas, warmup=warmup, horizon=horizon,
-                          progress=progress)
+        result = stationary(model, _own(words, model.n, routers), replicas=replicas, warmup=warmup, horizon=horizon,
+                            checkpoint=file.part(f"n={model.n} routers={routers}"), progress=progress)
+        for name in spent:
+            spent[name] += getattr(result, name)
+        return result
 
     table: dict[str, list[Any]] = {name: [] for name in PullStudy.dims if name not in ("n", "routers")}
     alike = all(pool.rate == 1 and pool.buffer is None for pool in pools)
     for size in sizes:
         row = [run(models[size, count], count) for count in counts]
-        rival: Any = Supermarket(size, 2, arrival_rate) if alike else SupermarketClasses(size, list(pools), 2, arrival_rate)
+        rival: Any = Supermarket(size, 2, arrival_rate) if alike else SupermarketClasses(size, pools, 2, arrival_rate)
         try:
             other = run(rival, 0)
         except ValueError:  # at this load it has no steady state
@@ -116,7 +121,8 @@ def pull_study(pools: Sequence[Pool], arrival_rate: float, *, n: Any, routers: A
         for name, measure in (("p_wait", "p_wait"), ("p_block", "p_block"), ("response_time", "mean_response_time")):
             for suffix in ("", "_stderr"):
                 table[f"supermarket_{name}{suffix}"].append(getattr(other, measure + suffix, np.nan))
-    return PullStudy(provenance(), np.array(sizes), np.array(counts), **{name: np.array(values) for name, values in table.items()},
+    attributes = {"pools": [str(pool) for pool in pools], "messages": messages} | spent
+    return PullStudy(attributes, np.array(sizes), np.array(counts), **{name: np.array(values) for name, values in table.items()},
                      arrival_rate=arrival_rate, horizon=horizon, replicas=replicas,
                      seed=int(words[0]) << 32 | int(words[1]))
 

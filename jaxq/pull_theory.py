@@ -17,6 +17,7 @@ import numpy as np
 
 from . import _check
 from .ensemble import Result
+from .models.pools import check_fractions, listed
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,7 @@ def equilibrium(pools: Sequence[Any], arrival_rate: float) -> Equilibrium:
     """
     from scipy.optimize import brentq
 
-    beta = np.array([float(pool.fraction) for pool in pools])
+    beta = np.array(check_fractions(listed(pools)))
     mu = np.array([float(pool.rate) for pool in pools])
     rate = _check.real("arrival_rate", arrival_rate, 0.0, open_low=True, hint="it is lambda per server")
     capacity = math.fsum(beta * mu)
@@ -63,7 +64,8 @@ def equilibrium(pools: Sequence[Any], arrival_rate: float) -> Equilibrium:
     z = brentq(lambda z: float(np.sum(beta * mu * z / (z + mu * (1 - z)))) - rate, 0.0, 1.0, xtol=1e-16, rtol=1e-15)
     busy = z / (z + mu * (1 - z))
     nu = beta * busy
-    return Equilibrium({"arrival_rate": rate}, nu, busy, float(z / (1 - z)), float(nu.sum()), float(nu.sum() / rate))
+    attributes = {"pools": [str(pool) for pool in pools], "arrival_rate": rate}
+    return Equilibrium(attributes, nu, busy, float(z / (1 - z)), float(nu.sum()), float(nu.sum() / rate))
 
 
 def many_routers_response_time(r: float, arrival_rate: float) -> float:
@@ -98,4 +100,5 @@ def messages_per_customer(p_wait: float, p_block: float) -> float:
     Each customer that finds an idle server ends one message, and as many are sent as end. With "stale" messages it is the
     chance that the customer's router holds a message, which is at most this.
     """
-    return 1.0 - p_wait - p_block
+    p_wait = _check.real("p_wait", p_wait, 0.0, 1.0)
+    return float(1.0 - p_wait - _check.real("p_block", p_block, 0.0, 1.0 - p_wait + 1e-9, hint="p_wait and it sum to 1 at most"))

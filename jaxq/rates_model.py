@@ -50,8 +50,8 @@ class RatesModel(PopulationModel):
         events = rates.shape[0]
         upper = jnp.tri(events, dtype=jnp.float64) @ rates
         word = (hi.astype(jnp.float64) * 2.0**32 + lo.astype(jnp.float64)) * 2.0**-64
-        event = jnp.sum((word >= upper).astype(jnp.int32), axis=0, dtype=jnp.int32)
-        chosen = (jnp.arange(events, dtype=jnp.int32)[:, None] == event) & active
+        event = jnp.sum((word[None] >= upper).astype(jnp.int32), axis=0, dtype=jnp.int32)
+        chosen = (jnp.arange(events, dtype=jnp.int32)[:, None] == event[None]) & active[None]
         moved = x + jnp.sum(jnp.where(chosen[:, None, :], jnp.asarray(self.jumps, jnp.int32)[:, :, None], 0), axis=0,
                             dtype=jnp.int32)
         impossible = (upper[-1] > 1 + 1e-12) | jnp.any(rates < -1e-12, axis=0) | jnp.any(moved < 0, axis=0)

@@ -22,8 +22,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from . import _check
 from .chain import Model, PopulationModel
-from .ensemble import Result
+from .ensemble import Result, describe
 from .mean_field import _population, _truncated, fixed_point, newton_step
 
 _MOST_LEVELS = 1024
@@ -91,12 +92,12 @@ def refined(model: Model, *, levels: int | None = None) -> Refined:
         if levels is not None or error <= max(_TRUNCATION, _ROUNDING / slowest) * scale:
             break
         if 2 * least >= _MOST_LEVELS:
-            raise ValueError(f"refined must fit in {least} levels; got {model!r}, whose constants still change by {error:.2g} "
-                             f"when they double; lower arrival_rate, or give levels={least} to accept that error")
+            raise ValueError(f"refined must fit in {least} levels; got {_check.shown(model)}, whose constants still change by "
+                             f"{error:.2g} when they double; lower arrival_rate, or give levels={least} to accept that error")
     mean, constant, variance = point.mean_queue_length, float(V.sum()), float(covariance.sum())
     tail, V = point.tail[:least], V[:least]
-    return Refined({"model": repr(model), "levels": least}, tail, mean, constant, mean + constant / model.n, V, tail + V / model.n,
-                   covariance[:least, :least], variance, error)
+    return Refined({"model": describe(model), "levels": least}, tail, mean, constant, mean + constant / model.n, V,
+                   tail + V / model.n, covariance[:least, :least], variance, error)
 
 
 def fixed_point_density(model: PopulationModel, guess: Any = None) -> jax.Array:
@@ -194,7 +195,7 @@ def _slowest(model: PopulationModel, density: np.ndarray) -> float:
     if free:
         raise ValueError(f"refined needs a fixed point that is isolated and stable; the Jacobian there has {free} of {rates.size} "
                          "eigenvalues that are not below 0 (for PULL with R routers R - 1: the split of the messages is neutral); "
-                         f"got {model!r}; use routers=1, leave out counts that the others determine, or simulate")
+                         f"got {_check.shown(model)}; use routers=1, leave out counts that the others determine, or simulate")
     return float(rates.min())
 
 

@@ -28,7 +28,8 @@ def pi(levels: int, d: int, beta: float) -> np.ndarray:
 
 def fixed_point_T(levels: int, d: int, beta: float, eta: float) -> np.ndarray:
     """The fixed point at finite eta, (levels,): T_i = eta (1 - lambda**((d**i - 1)/(d - 1))), lambda = 1 - beta/eta."""
-    return -eta * np.expm1(_log_tail(levels, d, beta, eta))
+    tail = _log_tail(levels, d, beta, eta)
+    return -eta * np.expm1(tail)
 
 
 def theorem5_bound(levels: int, d: int, beta: float, eta: float, *, sharper: bool = False) -> np.ndarray:
@@ -38,7 +39,7 @@ def theorem5_bound(levels: int, d: int, beta: float, eta: float, *, sharper: boo
     replacement, since E S_i = lambda E S_{i-1}**d >= lambda (E S_{i-1})**d (Jensen); an equality at level 1.
     """
     tail = _log_tail(levels, d, beta, eta)
-    return np.exp(tail) if sharper else 1 - beta / eta * _geometric(levels, d)
+    return np.exp(tail) if _check.flag("sharper", sharper) else 1 - beta / eta * _geometric(levels, d)
 
 
 def tail_counts(T: Any, n: int, eta: float) -> np.ndarray:
@@ -48,7 +49,7 @@ def tail_counts(T: Any, n: int, eta: float) -> np.ndarray:
 
     Raises ValueError naming the first level where T is not such a profile.
     """
-    n = _check.integer("n", n, 1)
+    n = _check.integer("n", n, 1, 2**31 - 1)
     T = profile("T", T, eta)
     counts = np.floor(n * np.clip(1 - T / eta, 0.0, 1.0) + 0.5).astype(np.int64)
     return np.trim_zeros(np.minimum.accumulate(counts), "b")
@@ -61,8 +62,9 @@ def start_profile(levels: int, d: int, beta: float, eta: float, *, bump: float =
     Raises ValueError where that is no profile, T_k + bump beta > T_{k+1} at k = bump_levels (small eta, or d = 1), naming
     the least eta, and with `alpha` (eta = n**alpha) the least n.
     """
-    k, bump = _check.integer("bump_levels", bump_levels, 1), _check.real("bump", bump, 0.0)
-    T = fixed_point_T(max(_check.integer("levels", levels, 1), k + 1), d, beta, eta)
+    k, bump = _check.integer("bump_levels", bump_levels, 1, _check.MOST_LEVELS), _check.real("bump", bump, 0.0, 1e6)
+    alpha = None if alpha is None else _check.real("alpha", alpha, 0.0, 2.0, open_low=True)
+    T = fixed_point_T(max(_check.integer("levels", levels, 1, _check.MOST_LEVELS), k + 1), d, beta, eta)
 
     def excess(eta: float) -> float:
         low, high = fixed_point_T(k + 1, d, beta, eta)[-2:]
@@ -90,22 +92,22 @@ def stopping_time(times: Any, T: Any, eta: float, *, a: float = 0.25, rho: float
     never before the true t*, and later where T was beyond the bound between saved times only; a finer grid tells by how much.
     For simulated paths T = eta (1 - paths/n), from `simulate(..., save="paths")`. Source: arXiv:1610.03522.
     """
-    times, T, d = _check.times(times), np.asarray(T, np.float64), check_d(d)
+    times, paths, d = _check.times(times, "times"), _check.grid("T", T), check_d(d)
     a = _check.real("a", a, 0.0, 0.5, open_low=True, open_high=True)
     rho = _check.real("rho", d + 1 if rho is None else rho, d, open_low=True)
     eta = _check.real("eta", eta, 1.0)
     top = max(1, math.floor(a / 2 * math.log(eta) / math.log(rho)))
-    if T.ndim not in (2, 3) or T.shape[0] != times.size or T.shape[1] < top:
+    if paths.shape[0] != times.size or paths.shape[1] < top:
         raise ValueError(f"T must be (time, level) or (time, level, replica) with {times.size} times and levels 1..{top}; "
-                         f"got shape {T.shape}; save more levels or use a smaller a")
-    reached = np.max(np.abs(T[:, :top]), axis=1) >= eta**a
+                         f"got shape {paths.shape}; save more levels or use a smaller a")
+    reached = np.max(np.abs(paths[:, :top]), axis=1) >= eta**a
     first = np.where(reached.any(axis=0), times[np.argmax(reached, axis=0)], np.inf)
     return float(first) if first.ndim == 0 else first
 
 
 def _geometric(levels: int, d: int) -> np.ndarray:
     """(d**i - 1)/(d - 1) for i = 1..levels; i at d = 1; inf beyond the floats."""
-    levels = _check.integer("levels", levels, 1)
+    levels = _check.integer("levels", levels, 1, _check.MOST_LEVELS)
     with np.errstate(over="ignore"):
         return np.cumsum(np.power(float(check_d(d)), np.arange(levels)))
 
@@ -133,7 +135,8 @@ def rate(beta: Any, arrival_rate: Any, eta: float) -> float:
     """lambda, given as itself or by beta; ValueError unless one of the two is."""
     eta = _check.real("eta", eta, 1.0)
     if (beta is None) == (arrival_rate is None):
-        raise ValueError(f"give one of beta and arrival_rate = 1 - beta/eta; got {beta!r} and {arrival_rate!r}")
+        raise ValueError(f"give one of beta and arrival_rate = 1 - beta/eta; got {_check.shown(beta)} and "
+                         f"{_check.shown(arrival_rate)}; leave one out")
     if beta is None:
         return _check.real("arrival_rate", arrival_rate, 0.0, open_low=True)
     return 1 - _check.real("beta", beta, 0.0, eta, open_low=True, open_high=True, hint="lambda = 1 - beta/eta") / eta
@@ -141,7 +144,7 @@ def rate(beta: Any, arrival_rate: Any, eta: float) -> float:
 
 def check_d(d: Any) -> int:
     """d as an integer >= 1, or ValueError."""
-    return _check.integer("d", d, 1, hint="give the number of servers a customer samples")
+    return _check.integer("d", _check.integer("d", d, 1, hint="give the number of servers a customer samples"), 1, 2**31 - 1)
 
 
 def _least(holds: Callable[[int], bool]) -> int:

@@ -24,13 +24,14 @@ import numpy as np
 
 from . import _check, bits, weak
 from .chain import Model, PopulationModel
+from .cohort import Cohort
 from .engine import SEGMENTS, Engine
-from .ensemble import Result, describe, provenance
+from .ensemble import Result, describe, describe_start
+from .moments import Moments
 from .rates_model import RatesModel
-from .simulate import _Run, _sums, _variance, progress_bar
+from .simulate import progress_bar
 
 METHODS = ("common-marks", "weak")
-_MOST = 2**40  # of one replica's integers, for the exact sums
 
 
 @dataclass(frozen=True)
@@ -127,25 +128,26 @@ def sensitivity(model: Model, ts: Any, key: Any, *, replicas: int, wrt: str | Ca
             return {"": up - down, "_bias": up - down - 2 * (half_up - half_down)}
 
     segments = min(SEGMENTS, 1 << (ts.size - 1).bit_length())
-    runs = [_Run(Engine(one, initial, words, replicas, devices=devices, block=block, segments=segments, clock=clock), ts, "paths",
-                 words) for one in models]
-    moments: dict[str, list[_Moments]] = {}
+    runs = [Cohort(Engine(one, initial, words, replicas, devices=devices, block=block, segments=segments, clock=clock), ts, "paths")
+            for one in models]
+    moments: dict[str, list[Moments]] = {}
     with progress_bar(int(len(runs) * clock * ts[-1] * replicas), progress) as bar:
         for tails in _together(runs, bar):
             for which, difference in combine(*tails).items():
-                moments.setdefault(which, []).append(_Moments(difference))
-    used = max((saved.used for run in runs for saved in run.saved), default=0)
-    levels = min(max(used, 8), max(len(saved.mean) - 1 for saved in moments[""]))
+                moments.setdefault(which, []).append(Moments.of(difference))
+    used = max((saved.used for run in runs for saved in run.moments), default=0)
+    levels = min(max(used, 8), max(len(saved.sums) - 1 for saved in moments[""]))
     values: dict[str, Any] = dict.fromkeys((field for field in Sensitivity.dims if "_bias" in field), None)
     for which, saved in moments.items():
         factor = scale / int(model.n) * (4 / 3 if which else 1.0)
-        for error in ("", "_stderr"):
-            rows = factor * np.array([one.row(error, levels, replicas) for one in saved])
+        mean = factor * np.array([one.mean(levels) for one in saved])
+        stderr = factor * np.sqrt(np.array([one.variance(levels) for one in saved]) / replicas)
+        for error, rows in (("", mean), ("_stderr", stderr)):
             values[f"mean_queue_length_derivative{which}{error}"] = rows[:, 0]
             values[f"tail_derivative{which}{error}"] = rows[:, 1:]
     compiled = sum(run.engine.compile_seconds for run in runs)
     return Sensitivity(
-        attributes=provenance(), times=ts, wrt=name, at=theta, step=step, method=method, replicas=replicas,
+        attributes={"initial": describe_start(initial)}, times=ts, wrt=name, at=theta, step=step, method=method, replicas=replicas,
         events=sum(int(run.engine.ticks[:replicas].sum()) for run in runs), seed=int(words[0]) << 32 | int(words[1]),
         seconds=time.perf_counter() - started - compiled, compile_seconds=compiled, model=describe(model), **values)
 
@@ -154,12 +156,14 @@ def _family(model: Any, wrt: Any, at: Any) -> tuple[Callable[[float], Model], fl
     """theta -> model, and theta."""
     if callable(wrt):
         theta = _check.real("at", at, -math.inf, hint="give the value of theta at which the function gives the model")
-        if describe(wrt(theta)) != describe(model):
-            raise ValueError(f"wrt(at) must be the model given; got {wrt(theta)!r} where the model is {model!r}")
+        made = _check.instance("wrt(at)", wrt(theta), Model, "the model given")
+        if describe(made) != describe(model):
+            raise ValueError(f"wrt(at) must be the model given; got {_check.shown(made)} where the model is {_check.shown(model)}")
         return wrt, theta
     if at is not None:
-        raise ValueError(f"at goes with a function wrt; got at={at!r} with wrt={wrt!r}; leave it out")
+        raise ValueError(f"at goes with a function wrt; got at={_check.shown(at)} with wrt={_check.shown(wrt)}; leave it out")
     eta = getattr(model, "eta", None)
+    wrt = wrt if isinstance(wrt, str) else _check.shown(wrt)
     if wrt == "beta" and eta is not None:
         return lambda beta: replace(model, arrival_rate=1 - beta / eta), eta * (1 - model.arrival_rate)
     numbers = [field.name for field in fields(model) if field.init and isinstance(getattr(model, field.name), float)]
@@ -193,7 +197,11 @@ def _alike(family: Callable[[float], Model], theta: float, steps: list[float]) -
     Raises ValueError where there is none.
     """
     for step in steps:
-        models = [family(theta + k * step) for k in (1, -1, 0.5, -0.5)]
+        try:
+            models = [family(theta + k * step) for k in (1, -1, 0.5, -0.5)]
+        except ValueError as error:
+            raise ValueError(f"step must lead to parameters that a model can have; got {step:g} at theta = {theta:g} ({error})"
+                             ) from None
         levels = max(getattr(one, "levels", 0) for one in models)
         models = [one.at_levels(levels) if isinstance(one, PopulationModel) else one for one in models]
         if all(one.program() == models[0].program() and int(one.n) == int(models[0].n) for one in models):
@@ -206,7 +214,7 @@ def _same(one: Any, other: Any) -> bool:
     return all(np.array_equal(a, b) for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True))
 
 
-def _together(runs: list[_Run], bar: Any) -> Iterator[list[np.ndarray]]:
+def _together(runs: list[Cohort], bar: Any) -> Iterator[list[np.ndarray]]:
     """Advance the runs call by call, all on one clock, and give their tails (levels, replicas) int64 at each save time."""
     for ticks in zip(*runs, strict=True):
         bar.update(sum(ticks))
@@ -217,22 +225,3 @@ def _together(runs: list[_Run], bar: Any) -> Iterator[list[np.ndarray]]:
         for tails in zip(*saved, strict=True):
             rows = max(tail.shape[0] for tail in tails)  # a run that met longer queues has grown
             yield [np.pad(tail.astype(np.int64), ((0, rows - tail.shape[0]), (0, 0))) for tail in tails]
-
-
-class _Moments:
-    """Mean and variance over replicas of signed integers (levels, replicas) and, first, of their sum over levels, exact."""
-
-    def __init__(self, x: np.ndarray) -> None:
-        x, replicas = np.concatenate([x.sum(axis=0)[None], x]), x.shape[1]
-        if np.abs(x).max() >= _MOST:
-            raise ValueError(f"a replica's difference must be below 2**40; got {np.abs(x).max()}; use a shorter horizon")
-        parts = _sums(np.maximum(x, 0)), _sums(np.maximum(-x, 0))
-        sums = [up - down for up, down in zip(parts[0][0], parts[1][0], strict=True)]
-        squares = [up + down for up, down in zip(parts[0][1], parts[1][1], strict=True)]
-        self.mean = [total / replicas for total in sums]
-        self.variance = [_variance(*pair, replicas) for pair in zip(sums, squares, strict=True)]
-
-    def row(self, error: str, levels: int, replicas: int) -> np.ndarray:
-        """The sum over levels, then exactly `levels` levels: means, or their standard errors."""
-        row = np.sqrt(np.array(self.variance) / replicas) if error else np.array(self.mean)
-        return np.pad(row[: levels + 1], (0, max(0, levels + 1 - row.size)), constant_values=0 * row[0])

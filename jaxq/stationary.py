@@ -7,23 +7,26 @@ doubling schedule, so that the speed of the machine never changes a result.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import time
 import warnings
 from collections.abc import Sequence
 from typing import Any
 
-import jax
 import numpy as np
 
-from . import _check, bits, memory
+from . import _check, bits, hosts, memory
 from .algorithms import choose
 from .chain import Model, Steady
+from .checkpoint import EVERY, Checkpoint, identity, prefixed, under
 from .engine import CHUNK, Engine
+from .ensemble import describe_start
 from .leap import Leap
 from .simulate import Interrupted, progress_bar
 from .steady_state import SHOWS, Samples, Stationary
-from .time_average import SEGMENTS, Sums, Watch
+from .time_average import SEGMENTS, Sums
 from .warmup import settle
+from .watch import Watch, Watches
 
 _RELAXATIONS = 10     # warm-up in relaxation times, where theory knows one: exp(-10) of the start is left
 _LOOKS = 100          # looks in a window as long as the warm-up
@@ -35,7 +38,8 @@ _LEAST = 64           # mean service times, of about 2 n ticks each, after which
 def stationary(model: Model, key: Any, *, replicas: int, rel_error: float = 0.005, warmup: float | None = None,
                horizon: float | None = None, initial: Any = None, max_events: float = 1e11, algorithm: str = "exact",
                step: float | None = None, order: int | None = None,
-               devices: Sequence[Any] | None = None, block: int | None = None, progress: bool | None = None) -> Stationary:
+               devices: Sequence[Any] | None = None, block: int | None = None, checkpoint: Any = None, every: float = EVERY,
+               resume: bool = False, progress: bool | None = None) -> Stationary:
     """Steady-state means of a model, with standard errors.
 
     Args:
@@ -54,6 +58,9 @@ def stationary(model: Model, key: Any, *, replicas: int, rel_error: float = 0.00
         which is about what they cost.
       algorithm, step, order: as in `simulate`; the result's `..._step_error` say what a leap is wrong by.
       devices, block, progress: as in `simulate`.
+      checkpoint, every, resume: as in `simulate`. A run can go on with other devices, a smaller `rel_error`, a longer `horizon`
+        (with 64 replicas or more) and more replicas, new ones from time 0. Replicas that were looked at at other times than the
+        run now needs begin again, with a warning.
 
     Returns `Stationary`. Warns (UserWarning) where the limit came first or the start still shows.
 
@@ -69,14 +76,20 @@ def stationary(model: Model, key: Any, *, replicas: int, rel_error: float = 0.00
     horizon = None if horizon is None else _check.real("horizon", horizon, 0.0, open_low=True)
     known, words = model.steady(), bits.key_words(key)
     starts = (initial,) if initial is not None else known.starts if replicas >= _PAIR else known.starts[:1]
-    on = jax.devices() if devices is None else list(devices)
+    on = _check.devices(devices)
     memory.check(memory.of_stationary(model, starts[0], replicas, SEGMENTS, on), on, "use fewer replicas")
+    file = Checkpoint.of(checkpoint, every, resume)
+    if file.kept:
+        file = file.part("stationary", identity(model, words, starts, step=step, order=order))
     with progress_bar(0, progress) as bar:
-        run = _Run(model, known, starts, words, replicas, devices, block, bar)
+        run = _Run(model, known, starts, words, replicas, devices, block, bar, file)
         try:
             run.warm_up(warmup, most)
             run.window(horizon, rel_error, most)
+            run.keep()
         except KeyboardInterrupt:
+            if not hosts.spans(on):  # else the others may be elsewhere; the last checkpoint stands
+                run.keep()
             raise Interrupted(run.result(rel_error) if run.cells else None) from None
         result = run.result(rel_error)
     for message in run.complaints(result):
@@ -88,19 +101,54 @@ class _Run:
     """One call of `stationary`: its engines, one for each start, and the sums over the window so far."""
 
     def __init__(self, model: Model, known: Steady, starts: Sequence[Any], words: np.ndarray, replicas: int, devices: Any,
-                 block: int | None, bar: Any) -> None:
-        self.known, self.words, self.replicas, self.bar = known, words, replicas, bar
+                 block: int | None, bar: Any, file: Checkpoint) -> None:
+        self.known, self.words, self.replicas, self.bar, self.file = known, words, replicas, bar, file
+        self.given = {"initial": [describe_start(start) for start in starts], "order": getattr(model, "order", None)}
         self.began = time.perf_counter()
-        self.watches: list[Watch] = []
+        self.watches: list[Watches] = []
+        note: dict[str, Any] = {"replicas": [[]] * len(starts), "seconds": 0.0} if file.saved is None else file.saved.note
+        sizes, self.before = note["replicas"], note["seconds"]
+        if sum(map(sum, sizes)) > replicas:
+            raise ValueError(f"replicas must be at least the {sum(map(sum, sizes))} of the checkpoint; got {replicas}")
         for k, start in enumerate(starts):
             own = words if k == 0 else np.concatenate(bits.fold_in(words, np.array([2**32 - k], np.uint32)))
             share = replicas // len(starts) + (k < replicas % len(starts))
-            engine = Engine(model, start, own, share, devices=devices, block=block, segments=SEGMENTS)
-            self.watches.append(Watch(engine, bar.update))
-        self.clock = self.watches[0].engine.clock
+            several, first = [], 0
+            for j, size in enumerate([*sizes[k], share - sum(sizes[k])]):
+                if size:
+                    make = functools.partial(Engine, model, start, own, size, devices=devices, block=block, segments=SEGMENTS,
+                                             first=first)
+                    several.append(Watch(make, self.passed, keep=file.kept))
+                    first += size
+                    if file.saved is not None and j < len(sizes[k]):
+                        several[-1].restore(under(f"{k}.{j}", file.saved.arrays))
+            self.watches.append(Watches(several))
+        self.clock = self.engines()[0].clock
         self.unit = max(1, round(self.clock)) if isinstance(model, Leap) else 2 * int(model.n)  # ticks in about a mean service time
         self.cells: list[list[Sums]] = []  # of the window, in order, each with its sums for every start
         self.cut = False                   # the limit came in the warm-up
+        self.span = self.looks = 0         # its ticks, and the looks at it on its grid of (ticks, looks) that recurs
+        self.closed = False                # the checkpoint is not written any more
+
+    def passed(self, ticks: int) -> None:
+        """Hear of the ticks done, at a point to go on from."""
+        self.bar.update(ticks)
+        if self.file.kept and self.watches[0].agree(self.file.due()):
+            self.keep()
+
+    def keep(self) -> None:
+        """Write the checkpoint."""
+        if not self.file.kept or self.closed:
+            return
+        sizes: list[list[int]] = [[] for _ in self.watches]
+        arrays: dict[str, np.ndarray] = {}
+        for k, watches in enumerate(self.watches):
+            for j, watch in enumerate(watches.watches):
+                if (part := watch.arrays()) is not None:
+                    sizes[k].append(watch.engine.replicas)
+                    arrays |= prefixed(f"{k}.{j}", part)
+        if arrays:
+            self.file.write({"replicas": sizes, "seconds": self.seconds()}, arrays)
 
     def warm_up(self, warmup: float | None, most: int) -> None:
         due, passed, self.automatic = 0, 0, warmup is None
@@ -128,33 +176,45 @@ class _Run:
         while self.replicas * self.batches < _SAMPLES:
             self.batches *= 2
         left = most - self.ticks
-        if horizon is not None:
-            span = min(round(horizon * self.clock), left)
+        span = end = left if horizon is None else min(round(horizon * self.clock), left)
+        if horizon is None:
+            span = min(self.batches * scale if self.batches > 1 else scale // 4, left)
+        else:
             while self.batches > 1 and span < self.batches * scale and self.replicas * self.batches > 2:
                 self.batches //= 2
-        else:
-            span = min(self.batches * scale if self.batches > 1 else scale // 4, left)
+            if self.batches == 1 and 2 * (scale // 4) <= end:
+                span = scale // 4  # and on as without a horizon, so that a longer one goes on from a shorter one
         cells = max(self.batches, 2)
         span = max(span, cells) if self.doubling else span
         looks = max(1, span // (gap * cells))
         if span < cells or self.replicas * self.batches < 2:
             raise ValueError(f"stationary needs a window of {cells} ticks and 2 independent samples at least; got {span} ticks and "
                              f"{self.replicas} replicas; raise horizon, max_events or replicas")
-        self._look([], 0, span, looks, cells)
-        while horizon is None and self.ticks + 2 * span <= most and self.watches[0].engine.agree(self._rel_error() > rel_error):
+        self.grid = (span, looks * cells)
+        self._look([], looks * cells, cells)
+        while 2 * self.span <= end and (horizon is not None or self.watches[0].agree(self._rel_error() > rel_error)):
             pairs = zip(self.cells[::2], self.cells[1::2], strict=True)
-            merged = [[a + b for a, b in zip(*pair, strict=True)] for pair in pairs]
-            looks *= 2
-            self._look(merged, span, 2 * span, looks, cells // 2)
-            span *= 2
+            self._look([[a + b for a, b in zip(*pair, strict=True)] for pair in pairs], 2 * self.looks, len(self.cells) // 2)
+        if horizon is not None and self.span < end:
+            last = end * self.grid[1] // self.grid[0]
+            if last > self.looks:
+                self._look(self.cells, last, 1)
+            self.keep()  # a longer horizon goes on from here
+            self.closed = True
+            if self.span < end:
+                self._append(self.cells, [np.array([end - self.span])], end)
 
-    def _look(self, before: list[list[Sums]], first: int, last: int, looks: int, cells: int) -> None:
-        """Look at the window from tick `first` to `last`, in cells of `looks` looks as evenly as ticks allow, after the cells
-        `before`; an interrupt leaves the window as it was."""
-        self._expect(last - first)
-        count = looks * cells
-        gaps = np.diff([first + (last - first) * k // count for k in range(count + 1)])
-        added = [[watch.look(part) for watch in self.watches] for part in np.split(gaps, cells)]
+    def _look(self, before: list[list[Sums]], until: int, cells: int) -> None:
+        """Look at the window until its look number `until`, in as many cells of alike looks, after the cells `before`."""
+        ticks, looks = self.grid
+        gaps = np.diff([ticks * k // looks for k in range(self.looks, until + 1)])
+        self._append(before, np.split(gaps, cells), ticks * until // looks)
+        self.looks = until
+
+    def _append(self, before: list[list[Sums]], gaps: list[np.ndarray], last: int) -> None:
+        """Cells of looks to tick `last` of the window, after the cells `before`; an interrupt leaves the window as it was."""
+        self._expect(last - self.span)
+        added = [[watch.look(part) for watch in self.watches] for part in gaps]
         # the path is for the warm-up alone
         self.cells = before + [[dataclasses.replace(sums, path=sums.path[:0]) for sums in cell] for cell in added]
         self.span = last
@@ -164,7 +224,7 @@ class _Run:
         self.bar.refresh()
 
     def _samples(self) -> Samples:
-        return Samples(self.cells, self.batches, self.clock, self.watches[0].engine.model, self.known)
+        return Samples(self.cells, self.batches, self.clock, self.engines()[0].model, self.known)
 
     def _rel_error(self) -> float:
         mean, error = self._samples().queue()
@@ -172,13 +232,20 @@ class _Run:
         return error / mean if mean > 0 else float("inf")
 
     def result(self, rel_error: float) -> Stationary:
-        engines = [watch.engine for watch in self.watches]
-        compiled = sum(engine.compile_seconds for engine in engines)
+        engines = self.engines()
         events = sum(int(engine.totals.get("events", engine.ticks)[: engine.replicas].sum()) for engine in engines)
         return self._samples().result(
             warmup=self.ticks / self.clock, horizon=self.span / self.clock, target=rel_error, cut=self.cut, events=events,
-            replicas=self.replicas, seed=int(self.words[0]) << 32 | int(self.words[1]), compile_seconds=compiled,
-            seconds=time.perf_counter() - self.began - compiled)
+            replicas=self.replicas, seed=int(self.words[0]) << 32 | int(self.words[1]), seconds=self.seconds(),
+            compile_seconds=sum(engine.compile_seconds for engine in engines), attributes=self.given)
+
+    def engines(self) -> list[Engine]:
+        """All engines, those of the first start first."""
+        return [watch.engine for watches in self.watches for watch in watches.watches]
+
+    def seconds(self) -> float:
+        """Wall time without compilation, that before the checkpoint included."""
+        return self.before + time.perf_counter() - self.began - sum(engine.compile_seconds for engine in self.engines())
 
     def complaints(self, result: Stationary) -> list[str]:
         """What the user must hear of."""
@@ -195,6 +262,10 @@ class _Run:
         if abs(result.starts_apart) > SHOWS:
             found.append(f"the start still shows: replicas that began empty and crowded differ by {result.starts_apart:.1f} "
                          "standard errors; use a longer warm-up")
+        again = sum(watch.engine.replicas for watches in self.watches for watch in watches.watches if watch.again)
+        if again:
+            found.append(f"{again} replicas of the checkpoint began again from time 0: with this warm-up, window or number of "
+                         "replicas they are looked at at other times")
         if (self.known.relaxation is None or len(self.known.starts) > 1) and len(self.watches) == 1 and self.automatic:
             found.append("the warm-up could not be cross-checked by a second start; compare with a run from another initial")
         return found

@@ -12,7 +12,7 @@ import numpy as np
 from . import step_error
 from .algorithms import exact_model
 from .chain import Model, Steady
-from .ensemble import Result, describe, provenance
+from .ensemble import Result, describe
 from .estimate import Regression, plain_error
 from .leap import Leap
 from .time_average import Sums, at_levels
@@ -191,7 +191,8 @@ class Samples:
         eta = getattr(self._model, "eta", None)
         many, drift, apart = tails.shape[1] > 1, self._drift(), self._apart()
         return Stationary(
-            provenance(), queue, error, float(spread), float(spread_error), **measures, tail=tail, tail_stderr=tail_error,
+            mean_queue_length=queue, mean_queue_length_stderr=error, mean_queue_length_variance=float(spread),
+            mean_queue_length_variance_stderr=float(spread_error), **measures, tail=tail, tail_stderr=tail_error,
             tail_variance=variance, tail_variance_stderr=variance_error,
             T_mean=None if eta is None else eta * (1 - tail), T_stderr=None if eta is None else eta * tail_error,
             warmup=warmup, horizon=horizon, rel_error=error / queue if queue > 0 else math.inf, rel_error_target=target,
@@ -256,11 +257,11 @@ class Samples:
 
 def _in_errors(difference: float, error: float, dof: int) -> float:
     """A difference in standard errors, made normal: the same tail probability as under the t law with these degrees of freedom."""
-    from scipy.stats import norm, t
+    from scipy.special import ndtri, stdtr  # scipy.stats takes a second to import
 
     if not error > 0:
         return 0.0
-    size = float(norm.isf(t.sf(abs(difference) / error, dof)))
+    size = -float(ndtri(stdtr(dof, -abs(difference) / error)))
     return math.copysign(min(size, abs(difference) / error), difference)
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from .algorithms import algorithm_of
 from .chain import Model
 from .leap import Leap
+from .moments import Moments
 
 NAMES = tuple(f"{quantity}_step_error{suffix}" for quantity in ("tail", "mean_queue_length") for suffix in ("", "_stderr"))
 
@@ -32,10 +33,10 @@ def of_means(leap: Leap, apart: np.ndarray) -> dict[str, np.ndarray]:
     return dict(zip(NAMES, found, strict=True))
 
 
-def over_time(leap: Leap, entries: list[dict[str, np.ndarray]], levels: int) -> dict[str, Any]:
-    """The entries of a result at all save times, with `levels` levels, from those of `of_means` at each."""
-    def at(entry: np.ndarray) -> np.ndarray:
-        return np.pad(entry[:levels], (0, max(0, levels - entry.size))) if entry.ndim else entry
-
-    return {"algorithm": "leap", "step": float(leap.step)} | {
-        name: np.array([at(np.asarray(entry[name])) for entry in entries]) for name in NAMES}
+def over_time(leap: Leap, apart: list[Moments], levels: int) -> dict[str, Any]:
+    """The entries of a result at all save times, with `levels` levels, from the moments of the same difference at each."""
+    scale = (2**leap.order - 1) * int(leap.n)
+    mean = np.array([one.mean(levels) for one in apart]).reshape(-1, 1 + levels) / scale
+    error = np.sqrt(np.array([one.variance(levels) / one.replicas for one in apart]).reshape(-1, 1 + levels)) / scale
+    return {"algorithm": "leap", "step": float(leap.step)} | dict(
+        zip(NAMES, (mean[:, 1:], error[:, 1:], mean[:, 0], error[:, 0]), strict=True))

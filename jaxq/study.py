@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import itertools
 import os
 import warnings
@@ -12,11 +11,13 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from . import _check, bits, heavy_traffic
+from . import _check, bits, files, heavy_traffic
 from .algorithms import choose
-from .ensemble import Result, provenance
+from .checkpoint import EVERY, Checkpoint
+from .ensemble import Result, describe_start
 from .models.supermarket import Supermarket
 from .rescaling import fixed_point_T, pi
+from .rescaling import profile as check_profile
 from .simulate import simulate
 
 LEVELS = 8       # levels reported
@@ -80,18 +81,14 @@ class Study(Result):
 
     def save_csv(self, path: str | os.PathLike[str]) -> None:
         """Write one line per n: parameters, bias, fluctuation and their errors."""
-        with open(path, "w", newline="") as file:
-            writer = csv.writer(file)
-            writer.writerow(_ROW)
-            for k in range(self.n.size):
-                values = [self.replicas if name == "replicas" else getattr(self, name)[k] for name in _ROW]
-                writer.writerow([value.item() if hasattr(value, "item") else value for value in values])
+        files.write_csv(path, _ROW, ([self.replicas if name == "replicas" else getattr(self, name)[k].item() for name in _ROW]
+                                     for k in range(self.n.size)))
 
 
 def scaling_study(d: int, beta: float, alpha: float = 0.5, *, n: Any, t_end: float, replicas: int, key: Any,
                   num_times: int = 101, start: Any = None, replacement: bool = True, out_dir: str | os.PathLike[str] | None = None,
                   algorithm: str = "exact", step: float | None = None, order: int | None = None, devices: Any = None,
-                  progress: bool | None = None) -> Study:
+                  checkpoint: Any = None, every: float = EVERY, resume: bool = False, progress: bool | None = None) -> Study:
     """Simulate the supermarket model at lambda_n = 1 - beta n**-alpha for each n and compare T^n with its limit.
 
     Args:
@@ -103,6 +100,7 @@ def scaling_study(d: int, beta: float, alpha: float = 0.5, *, n: Any, t_end: flo
         T_{i+1} = (d + 1) T_i - d T_{i-1}, at most eta.
       algorithm, step, order: as in `simulate`; with "leap" the cost does not depend on n.
       out_dir: folder for study.nc and study.csv, written again after every n, so that an interrupt loses one n at most.
+      checkpoint, every, resume: as in `simulate`; a study also goes on with more n.
 
     Returns `Study`. Raises ValueError for bad input. Source: Eschenfeldt and Gamarnik, arXiv:1610.03522, Theorem 2.
     """
@@ -111,40 +109,46 @@ def scaling_study(d: int, beta: float, alpha: float = 0.5, *, n: Any, t_end: flo
         raise ValueError(f"n must be an increasing list of numbers of servers; got {list(sizes)}; sort it and drop duplicates")
     d = _check.integer("d", d, 1, 64)
     alpha = _check.real("alpha", alpha, 0.0, 2.0, open_low=True)
-    t_end = _check.real("t_end", t_end, 0.0, open_low=True)
-    times = np.linspace(0.0, t_end, _check.integer("num_times", num_times, 2))
+    t_end = _check.real("t_end", t_end, 0.0, 1e9, open_low=True)
+    times = np.linspace(0.0, t_end, _check.integer("num_times", num_times, 2, _check.MOST_TIMES))
     if alpha > 0.5:
         warnings.warn(f"alpha = {alpha:g} is outside (0, 1/2]: condition (5), eta_n <= C sqrt(n), of the limit theorem does "
                       "not hold; the comparison is an experiment", stacklevel=2)
     models = [Supermarket.heavy_traffic(size, d, beta, alpha, replacement=replacement) for size in sizes]
     run = {"algorithm": algorithm, "step": step, "order": order, "devices": devices, "progress": progress}
+    file = Checkpoint.of(checkpoint, every, resume)
     for model in models:
         choose(model, algorithm, step, order)
     starts = [_start(model, start, beta, alpha) for model in models]  # all refusals come before the first run
     folder = None if out_dir is None else make_folder(out_dir)
     words = bits.key_words(key)
+    given = {"algorithm": algorithm, "step": step, "order": order, "start": describe_start(start)}
     rows: list[dict[str, Any]] = []
     for model, (profile, limit_start) in zip(models, starts, strict=True):
         own = np.concatenate(bits.fold_in(words, np.array([model.n], np.uint32)))
+        run["checkpoint"] = file.part(f"n={model.n}")
         rows.append(_row(model, profile, limit_start, beta, times, replicas, int(own[0]) << 32 | int(own[1]), run))
-        study = _collect(rows, times, replicas, d, beta, alpha, replacement)
+        study = _collect(rows, given, times, replicas, d, beta, alpha, replacement)
         if folder is not None:
-            study.save(folder / "study.nc")
-            study.save_csv(folder / "study.csv")
+            try:
+                study.save(folder / "study.nc")
+                study.save_csv(folder / "study.csv")
+            except ValueError as error:  # the result in memory is worth more
+                warnings.warn(f"{error}; the study goes on and tries again after the next n", stacklevel=2)
     return study
 
 
-def make_folder(path: str | os.PathLike[str]) -> Path:
+def make_folder(path: str | os.PathLike[str], what: str = "the results") -> Path:
     """The folder, made if missing; ValueError if nothing can be written there."""
-    folder = Path(path)
+    folder = _check.path("the folder", path)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         probe = folder / f".{os.getpid()}.probe"
         probe.touch()
         probe.unlink()
     except OSError as error:
-        raise ValueError(f"the results need a folder that can be written; got {str(path)!r} "
-                         f"({error.strerror}); choose another") from error
+        raise ValueError(f"{what} need a folder that can be written; got {_check.shown(str(path))} "
+                         f"({_check.reason(error)}); choose another") from error
     return folder
 
 
@@ -165,8 +169,7 @@ def _start(model: Supermarket, start: Any, beta: float, alpha: float) -> tuple[n
     above = list(given)
     while len(above) < max(LEVELS, 64) and above[-1] < 1e300:
         above.append((d + 1) * above[-1] - d * (above[-2] if len(above) > 1 else 0.0))
-    profile = np.concatenate([given, np.minimum(above[given.size:], eta)])
-    heavy_traffic.tail_counts(profile, model.n, eta)
+    profile = check_profile("start", np.concatenate([given, np.minimum(above[given.size:], eta)]), eta)
     return profile, np.array(above[:max(LEVELS, given.size)])
 
 
@@ -187,6 +190,7 @@ def _row(model: Supermarket, profile: np.ndarray, limit_start: np.ndarray, beta:
     bias_boot, fluctuation_boot = _sups(T, limit.T, weights, resamples)
     std = eta * np.sqrt(result.tail_variance[:, :LEVELS])
     return {"n": n, "eta": eta, "arrival_rate": model.arrival_rate, "seed": np.uint64(seed), "bias": bias,
+            "seconds": result.seconds, "compile_seconds": result.compile_seconds,
             "bias_stderr": bias_boot.std(ddof=1), "bias_finite": _sup(finite.T[None, :, :_SEEN] - limit.T[:, :_SEEN], weights)[0],
             "fluctuation": fluctuation, "fluctuation_stderr": fluctuation_boot.std(ddof=1),
             "T_mean": eta * (1 - result.tail_mean[:, :LEVELS]), "T_std": std, "T_stderr": std / replicas**0.5,
@@ -209,7 +213,7 @@ def _sup(difference: np.ndarray, weights: np.ndarray) -> np.ndarray:
     return np.max(np.abs(difference) * weights, axis=(-2, -1))
 
 
-def _collect(rows: list[dict[str, Any]], times: np.ndarray, replicas: int, d: int, beta: float, alpha: float,
+def _collect(rows: list[dict[str, Any]], given: dict[str, Any], times: np.ndarray, replicas: int, d: int, beta: float, alpha: float,
              replacement: bool) -> Study:
     fields = {name: np.array([row[name] for row in rows]) for name in Study.dims if name != "times"}
     slopes = None
@@ -225,5 +229,6 @@ def _collect(rows: list[dict[str, Any]], times: np.ndarray, replicas: int, d: in
                   for name in ("bias", "fluctuation")}
         slopes["bias"] |= {"finite_eta": float(slope(fields["bias_finite"])), "asymptotic": -alpha}
         slopes["fluctuation"] |= {"predicted": -(1 - alpha) / 2}
-    return Study(attributes=provenance(), times=times, slopes=slopes, replicas=replicas, d=d, beta=beta, alpha=alpha,
+    spent = {name: sum(row[name] for row in rows) for name in ("seconds", "compile_seconds")}
+    return Study(attributes=given | spent, times=times, slopes=slopes, replicas=replicas, d=d, beta=beta, alpha=alpha,
                  replacement=replacement, **fields)

@@ -43,7 +43,14 @@ def check_model(model: Model, states: Sequence[Any] | None = None, *, law: Law |
 
     Returns: `Contract`. Raises AssertionError naming the state and the transition, ValueError without a law.
     """
-    _check.integer("lanes", lanes, 1000)
+    _check.instance("model", model, Model, "a jaxq model such as jaxq.Supermarket(...)")
+    _check.integer("lanes", lanes, 1000, 2**28)
+    level = _check.real("level", level, 0.0, 1.0, open_low=True, open_high=True)
+    for name, given in (("law", law), ("view", view)):
+        if given is not None and not callable(given):
+            raise ValueError(f"{name} must be a function of a state; got {_check.shown(given)}")
+    if states is not None and (not isinstance(states, (list, tuple, np.ndarray)) or len(states) == 0):
+        raise ValueError(f"states must be a list of at least one state, as model.init takes them; got {_check.shown(states)}")
     if law is None and not isinstance(model, PopulationModel):
         raise ValueError(f"check_model needs law=... for {type(model).__name__}, which has no rates; "
                          "give law(state) -> {next state: probability}")

@@ -17,10 +17,11 @@ import numpy as np
 
 from .algorithms import exact_model
 from .chain import Model, PopulationModel
-from .engine import Engine
 from .leap import Leap, changes
 
 SEGMENTS = 16   # looks a call of the compiled function
+
+_OF_REPLICAS = ("tail", "tail_square", "queue", "queue_square", "flow", "second", "apart")
 
 Balance = Callable[[np.ndarray, np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]
 
@@ -50,7 +51,7 @@ class Sums:
 
     def __add__(self, other: Sums) -> Sums:
         sums = {}
-        for name in ("tail", "tail_square", "queue", "queue_square", "flow", "second", "apart"):
+        for name in _OF_REPLICAS:
             pair = getattr(self, name), getattr(other, name)  # one may have met longer queues
             levels = max(part.shape[-2] if part.ndim > 1 else 0 for part in pair)
             sums[name] = at_levels(pair[0], levels) + at_levels(pair[1], levels)
@@ -59,65 +60,32 @@ class Sums:
                     path=np.concatenate([self.path, other.path]))
 
 
-class Watch:
-    """An engine that is looked at; `passed` hears of the ticks done."""
-
-    def __init__(self, engine: Engine, passed: Callable[[int], None]) -> None:
-        self.engine, self._passed = engine, passed
-        self._balance = _balance(engine.model)
-        self._balanced = engine.model
-        self._most = engine.call
-
-    def skip(self, ticks: int) -> None:
-        """Let the replicas have so many ticks."""
-        while ticks:
-            part = min(ticks, self._most)
-            self._advance([part])
-            ticks -= part
-
-    def look(self, gaps: np.ndarray, *, controls: bool = True) -> Sums:
-        """Sums over one look after gaps[0] ticks, one after gaps[1] more, and so on; flow and second are 0 without `controls`."""
-        engine, replicas = self.engine, self.engine.replicas
-        before = {name: total.copy() for name, total in engine.totals.items()}
-        sums: Sums | None = None
-        rows: list[int] = []
-        for k, gap in enumerate(map(int, gaps)):
-            if gap > self._most:
-                self.skip(gap - self._most)
-                gap = self._most
-            rows.append(gap)
-            following = int(gaps[k + 1]) if k + 1 < len(gaps) else None
-            if following is None or len(rows) == SEGMENTS or sum(rows) + following > self._most:
-                saved = self._advance(rows)
-                if engine.model is not self._balanced:  # it has grown
-                    self._balance, self._balanced = _balance(engine.model), engine.model
-                for counts, taken in zip(saved, rows, strict=True):
-                    one = self._sums(counts, taken, controls)
-                    sums = one if sums is None else sums + one
-                rows = []
-        assert sums is not None  # at least one gap
-        counters = {name: (total - before.get(name, 0))[:replicas] for name, total in engine.totals.items()}
-        return Sums(**(vars(sums) | {"counters": counters, "ticks": int(np.sum(gaps))}))
-
-    def _sums(self, counts: np.ndarray, ticks: int, controls: bool) -> Sums:
-        model = self.engine.model
-        tail = np.asarray(model.pool_tails(counts)) / model.n
-        everyone = tail.sum(axis=0)
-        queue = everyone.sum(axis=0)
-        apart = np.zeros((0, queue.size))
-        if isinstance(model, Leap):
-            apart = np.asarray(model.coarse(counts)) / model.n - everyone
-            counts = counts[: model.states]
-        flow, second = (self._balance if controls else _nothing)(counts, tail, queue)
-        return Sums(1, ticks, tail, everyone**2, queue, queue**2, flow, second, {}, np.array([queue.mean()]), apart)
-
-    def _advance(self, rows: list[int]) -> np.ndarray:
-        counts, _ = self.engine.advance(np.repeat(np.array(rows)[:, None], self.engine.replicas, axis=1))
-        self._passed(sum(rows) * self.engine.replicas)
-        return counts
+def beside(one: Sums, other: Sums) -> Sums:
+    """The same looks at the replicas of both."""
+    fields: dict[str, Any] = {name: getattr(one, name) for name in ("looks", "ticks")}
+    for name in _OF_REPLICAS:
+        pair = getattr(one, name), getattr(other, name)
+        levels = max(part.shape[-2] if part.ndim > 1 else 0 for part in pair)
+        fields[name] = np.concatenate([at_levels(part, levels) for part in pair], axis=-1)
+    counters = {name: np.concatenate([one.counters[name], other.counters[name]]) for name in one.counters}
+    share = one.queue.size / (one.queue.size + other.queue.size)
+    return Sums(**fields, counters=counters, path=share * one.path + (1 - share) * other.path)
 
 
-def _balance(model: Model) -> Balance:
+def look_at(model: Model, balance: Balance, counts: np.ndarray, ticks: int, counters: dict[str, np.ndarray]) -> Sums:
+    """One look at counts (states, replicas), `ticks` after the one before, in which `counters` were counted."""
+    tail = np.asarray(model.pool_tails(counts)) / model.n
+    everyone = tail.sum(axis=0)
+    queue = everyone.sum(axis=0)
+    apart = np.zeros((0, queue.size))
+    if isinstance(model, Leap):
+        apart = np.asarray(model.coarse(counts)) / model.n - everyone
+        counts = counts[: model.states]
+    flow, second = balance(counts, tail, queue)
+    return Sums(1, ticks, tail, everyone**2, queue, queue**2, flow, second, counters, np.array([queue.mean()]), apart)
+
+
+def balance(model: Model) -> Balance:
     """The generator's images of the tails (pools, levels, replicas) and of the squared queue (replicas,), from the counts,
     the tails and the queue, as far as the model allows."""
     if isinstance(model, Leap):
@@ -128,8 +96,14 @@ def _balance(model: Model) -> Balance:
         with jax.enable_x64(True):
             leaves = jax.tree.map(np.float64, model)
             steps = np.asarray(model.pool_tails(model.jumps.T), np.float64)
+        depth, more = (np.any(m.pool_tails(m.jumps.T), axis=2).sum(axis=1) for m in (model, model.at_levels(2 * steps.shape[1])))
+        last = np.flatnonzero(more > depth), depth[more > depth] - 1
 
         def generator(counts: np.ndarray, tail: np.ndarray, queue: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+            if np.any(tail[last]):  # an arrival there leads to a level that only a larger model has
+                larger, state = model.grow(model.state_of(counts))
+                counts = np.asarray(larger.counts(state))
+                return balance(larger)(counts, np.asarray(larger.pool_tails(counts)) / model.n, queue)
             with jax.enable_x64(True):
                 flow, second = _generator(leaves, steps, counts.astype(np.float64), queue, 1.0 / model.n)
                 return np.asarray(flow), np.asarray(second)
@@ -137,7 +111,7 @@ def _balance(model: Model) -> Balance:
         return generator
     known = model.steady()
     if known.arrivals is None or known.rates is None or not known.lossless:
-        return _nothing
+        return nothing
     arrived, rates, n = known.arrivals / model.n, np.array(known.rates), model.n
 
     def flows(counts: np.ndarray, tail: np.ndarray, queue: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -147,7 +121,8 @@ def _balance(model: Model) -> Balance:
     return flows
 
 
-def _nothing(counts: np.ndarray, tail: np.ndarray, queue: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def nothing(counts: np.ndarray, tail: np.ndarray, queue: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """A balance of which nothing is known."""
     return np.zeros((1, 0, queue.size)), np.zeros_like(queue)
 
 

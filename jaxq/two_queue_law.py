@@ -62,7 +62,7 @@ def blocking(capacity: int, rho: float) -> float:
     Args: capacity K of each queue; rho = r = Lambda/(2 mu). Accurate to rounding through r = 1 and r = 2, without overflow.
     Raises ValueError for capacity < 1 or rho <= 0. Source: arXiv:1704.06442.
     """
-    return math.exp(_log_blocking(_check.integer("capacity", capacity, 1), _check.real("rho", rho, 0.0, open_low=True)))
+    return math.exp(_log_blocking(_check.integer("capacity", capacity, 1, 10**12), _check.real("rho", rho, 0.0, open_low=True)))
 
 
 def _log_blocking(K: int, rho: float) -> float:
@@ -84,13 +84,13 @@ def _log_blocking(K: int, rho: float) -> float:
 
 def blocking_pooled(capacity: int, rho: float) -> float:
     """Blocking probability of M/M/2/2K, one queue for both servers: the lower bound of `blocking`. K, rho as there."""
-    K, rho = _check.integer("capacity", capacity, 1), _check.real("rho", rho, 0.0, open_low=True)
+    K, rho = _check.integer("capacity", capacity, 1, 10**7), _check.real("rho", rho, 0.0, open_low=True)
     return _last_share(np.concatenate([[1.0], np.full(2 * K, 2.0)]), rho)
 
 
 def blocking_single(capacity: int, rho: float) -> float:
     """Blocking probability of M/M/1/K, each queue by itself: the upper bound of `blocking`. K, rho as there."""
-    K, rho = _check.integer("capacity", capacity, 1), _check.real("rho", rho, 0.0, open_low=True)
+    K, rho = _check.integer("capacity", capacity, 1, 10**7), _check.real("rho", rho, 0.0, open_low=True)
     return _last_share(np.ones(K + 1), rho)
 
 
@@ -119,10 +119,11 @@ def two_queues(capacity: int | float | None, arrival_rate: float, service_rates:
     (above about 0.985) that 1500 columns do not reach the tolerance.
     """
     system = TwoQueues(capacity, arrival_rate, service_rates)
+    tolerance = _check.real("tolerance", tolerance, 1e-13, 0.1)
     rate, rates = system.arrival_rate, system.service_rates
     attributes = {"model": describe(system)}
     if system.capacity is None:
-        return _unbounded(rate, rates, _check.real("tolerance", tolerance, 1e-13, 0.1), attributes)
+        return _unbounded(rate, rates, tolerance, attributes)
     K = _check.integer("capacity", system.capacity, 1, 10**4, "use jaxq.exact.blocking for the blocking probability alone")
     law = _columns(K, rate, rates, np.zeros((K, 1)), np.zeros((K, 1)), keep=K <= _KEPT)
     equal, rho = rates[0] == rates[1], rate / sum(rates)

@@ -13,7 +13,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from .time_average import Sums, Watch
+from .time_average import Sums
+from .watch import Watch, Watches
 
 _LEFT = 0.05      # of the first difference
 _TIMES = 3        # warm-up over the time at which so little is left
@@ -32,7 +33,7 @@ def mser5(path: np.ndarray) -> int:
     return 5 * int(np.argmin(errors))
 
 
-def settle(watches: Sequence[Watch], gap: int, most: int) -> tuple[int, int, bool]:
+def settle(watches: Sequence[Watch | Watches], gap: int, most: int) -> tuple[int, int, bool]:
     """Advance until the start is forgotten: ticks of warm-up that are due, ticks passed already, and whether it was seen.
 
     The time that passed is doubled, each time with as many looks, `gap` ticks apart at first. With one start only MSER-5
@@ -46,7 +47,7 @@ def settle(watches: Sequence[Watch], gap: int, most: int) -> tuple[int, int, boo
         elapsed += ahead
         paths = [extended(path, sums.path) for path, sums in zip(paths, seen, strict=True)]
         stable = all(mser5(path) < path.size // 2 - 5 for path in paths)
-        if watches[0].engine.agree(stable and (len(watches) == 1 or _met(seen, abs(begun[-1] - begun[0])))):
+        if watches[0].agree(stable and (len(watches) == 1 or _met(seen, abs(begun[-1] - begun[0])))):
             return _TIMES * elapsed, elapsed, True
         ahead = elapsed
     return elapsed, elapsed, False

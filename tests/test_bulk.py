@@ -154,7 +154,6 @@ def test_batches_cut_at_saves_follow_the_chain():
     (jaxq.Supermarket(30, 2, 0.9, levels=8), [20, 10, 3], 5),
     (jaxq.Supermarket(6, 1, 0.7, levels=8), [4, 2], 5),
     (jaxq.Supermarket(5, 3, 1.3, levels=8), [4, 2, 1], 5),
-    (jaxq.Supermarket(7, 4, 1.3, levels=8), [4, 2, 1], 4),
     (jaxq.Supermarket(6, 2, 1.3, replacement=False, levels=8), [4, 2, 1], 5),
     (jaxq.Supermarket(7, 3, 1.3, replacement=False, levels=8), [4, 2, 1], 5),
     (jaxq.Supermarket(5, 2, 1.3, buffer=2), [4, 2], 6),

@@ -17,6 +17,21 @@ from jaxq import cli, hosts
 
 CLI = ("import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); "  # whatever the shell does with it
        "from jaxq.cli import main; sys.exit(main(sys.argv[1:]))")
+#: The same, which leaves a mark when it has begun its third call and so has results of the first.
+UNDER_WAY = """
+import pathlib, signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)
+from jaxq.cli import main
+from jaxq.engine import Engine
+advance, calls = Engine.advance, []
+def counted(self, takes):
+    calls.append(takes)
+    if len(calls) == 3:
+        pathlib.Path(f"{sys.argv[1]}.{sys.argv[-1]}").touch()
+    return advance(self, takes)
+Engine.advance = counted
+sys.exit(main(sys.argv[2:]))
+"""
 SIMULATE = ["simulate", "supermarket", "--n", "60", "--d", "2", "--arrival-rate", "0.9", "--t-end", "1", "--num-times", "3", "--replicas", "9", "--seed", "4"]
 LONG = ["simulate", "supermarket", "--n", "100000", "--d", "2", "--arrival-rate", "0.9", "--t-end", "1000", "--num-times", "5000", "--replicas", "64", "--devices", "1"]
 
@@ -49,10 +64,14 @@ def alike(one, other):
         assert one[name].values.tobytes() == other[name].values.tobytes(), name
 
 
-def alone(tmp_path, words):
-    """The same in one process, with its devices."""
-    done = subprocess.run([sys.executable, "-c", CLI, *map(str, words)], capture_output=True, text=True, check=True, cwd=tmp_path)
-    return done.stdout
+@pytest.fixture
+def alone(_keep_the_device_count, capsys):
+    """The same in one process, this one: what it prints."""
+    def run(words):
+        assert cli.main([*map(str, words)]) == 0
+        return capsys.readouterr().out
+
+    return run
 
 
 @pytest.fixture(scope="module")
@@ -87,12 +106,12 @@ def test_one_process_writes_and_prints(pair):
     ["stationary", "pull", "--n", "10", "--routers", "2", "--arrival-rate", "0.6", "--replicas", "16", "--rel-error", "0.05"],
     ["stationary", "graph", "--graph", "ring", "--n", "30", "--d", "2", "--arrival-rate", "0.7", "--replicas", "65", "--rel-error", "0.05"],
     ["simulate", "supermarket", "--n", "60", "--d", "2", "--arrival-rate", "0.95", "--t-end", "30", "--num-times", "4", "--replicas", "1", "--save", "paths"]])
-def test_two_processes_of_two_devices_too(tmp_path, words):
+def test_two_processes_of_two_devices_too(tmp_path, alone, words):
     """One replica leaves three of the four devices with padding; the warm-up of PULL and of graphs is decided by two starts."""
     ended = ends(begin([*words, "--devices", "2", "--out", tmp_path / "two.nc"]))
     assert [status for status, *_ in ended] == [0, 0]
     assert ended[1][1:] == ("", "")
-    assert ended[0][1] == alone(tmp_path, [*words, "--devices", "1", "--out", tmp_path / "one.nc"]) or words[0] == "stationary"
+    assert ended[0][1] == alone([*words, "--out", tmp_path / "one.nc"]) or words[0] == "stationary"
     alike(jaxq.load(tmp_path / "two.nc"), jaxq.load(tmp_path / "one.nc"))
 
 
@@ -101,11 +120,11 @@ def test_two_processes_of_two_devices_too(tmp_path, words):
     (["study", "--d", "2", "--beta", "1", "--n", "500", "1000", "--t-end", "1", "--num-times", "3", "--replicas", "9"], "study", 3),
     (["study", "graph", "--n", "30", "--d", "2", "--arrival-rate", "0.7", "--degrees", "2", "--kinds", "ring", "--replicas", "8",
       "--warmup", "2", "--horizon", "4"], "graph", 3)])
-def test_a_study_of_two_processes(tmp_path, words, name, files):
+def test_a_study_of_two_processes(tmp_path, alone, words, name, files):
     ended = ends(begin([*words, "--devices", "1", "--out-dir", tmp_path / "two"]))
     assert [status for status, *_ in ended] == [0, 0]
     assert len(list((tmp_path / "two").iterdir())) == files
-    alone(tmp_path, [*words, "--out-dir", tmp_path / "one"])
+    alone([*words, "--out-dir", tmp_path / "one"])
     alike(jaxq.load(tmp_path / "two" / f"{name}.nc"), jaxq.load(tmp_path / "one" / f"{name}.nc"))
 
 
@@ -170,9 +189,10 @@ def test_unlike_flags_are_refused():
     ((0,), signal.SIGKILL, (-9, -signal.SIGABRT))])
 def test_an_end_is_heard_by_all(tmp_path, who, kind, statuses):
     """As docs/clusters.md says: without process 0 JAX itself ends the others."""
-    runs = begin([*LONG, "--out", tmp_path / "run.nc"])
-    time.sleep(20)
-    assert all(run.poll() is None for run in runs)
+    runs = begin([tmp_path / "mark", *LONG, "--out", tmp_path / "run.nc"], UNDER_WAY)
+    while not all((tmp_path / f"mark.{k}").exists() for k in range(2)):
+        assert all(run.poll() is None for run in runs)
+        time.sleep(0.1)
     for k in who:
         runs[k].send_signal(kind)
     began = time.monotonic()

@@ -1,5 +1,7 @@
 """The guarded integrators against matrix exponentials and closed forms, and the failures the guard must see."""
 
+import importlib
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,7 +9,10 @@ import pytest
 from jax.experimental.ode import odeint
 from scipy.linalg import expm
 
+import jaxq
 from jaxq import ode
+
+mean_field = importlib.import_module("jaxq.mean_field")  # the name is the function's too
 
 # not symmetric, complex eigenvalues, row sums of unlike size
 MATRIX = np.array([[-1.0, 0.7, 0.0], [-2.0, -1.5, 0.3], [0.4, 0.0, -0.6]])
@@ -107,6 +112,58 @@ def test_too_coarse_a_step_is_seen():
         ode.solve(decay, [1.0], np.array([8.0]), 3.0, step=0.8, method="rk4")
 
 
+def rooted(x, t, rate):
+    return -rate * jnp.sqrt(x)  # 0 at t = 2/rate from 1, no number below
+
+
+def test_a_path_to_infinity_or_beyond_the_numbers_is_refused():
+    def low(states):
+        return "it is low" if states.min() < 0.5 else None
+
+    for method in ode.METHODS:  # 1/(1 - t)
+        with pytest.raises(ValueError, match=rf"solved by {method} .* between t = 0 and 2; use .* an earlier end"):
+            ode.solve(lambda x, t, rate: rate * x**2, [1.0], np.array([2.0]), 1.0, step=0.1, method=method)
+    assert abs(ode.solve(rooted, [1.0], np.array([1.0]), 1.0, step=0.1)[0, 0] - 0.25) < 1e-9
+    with pytest.raises(ValueError, match=r"left its equation between t = 0 and 3, where it is low; use"):
+        ode.solve(rooted, [1.0], np.array([3.0]), 1.0, step=0.1, check=low)
+    with pytest.raises(ValueError, match=r"initial must be finite; got nan in one of 2 states"):
+        ode.solve(decay, [1.0, np.nan], np.array([0.0]), 1.0, step=0.1)
+
+
+def test_a_fault_beside_a_large_state_is_seen():
+    """The state that leaves its equation is 1e-9 of another that stands still."""
+    def beside(x, t, rate):
+        return jnp.stack([0.0 * x[0], -rate * x[1]])
+
+    for options in ({"step": 5.0, "mxstep": 2}, {"step": 2.0, "method": "rk4"}):
+        with pytest.raises(ValueError, match="it left its equation"):
+            ode.solve(beside, [1e9, 1.0], np.array([5.0]), 3.0, **options)
+
+
+def test_tolerances_below_the_last_bit_give_it():
+    states = ode.solve(decay, [1.0], np.array([3.0]), 1.0, step=0.1, rtol=1e-19, atol=1e-22)
+    assert abs(states[0, 0] - np.exp(-3)) < 1e-13
+
+
+@pytest.mark.parametrize("step", [0.0, -0.1, np.nan, np.inf])
+def test_no_step_is_refused_everywhere(step):
+    """An infinite one once gave the start for every time."""
+    with pytest.raises(ValueError, match="step must be a finite number above 0; got"):
+        ode.solve(decay, [1.0], np.array([3.0]), 1.0, step=step)
+    with jax.enable_x64(True), pytest.raises(ValueError, match="step must be a finite number above 0; got"):
+        ode.path(decay, [1.0], [3.0], 1.0, step=step)
+
+
+def test_mass_that_leaves_by_the_last_level_is_said(monkeypatch):
+    """Twice the capacity: by t = 20 the queues are longer than the levels that there may be."""
+    model = jaxq.Supermarket(10, 2, 2.0, levels=4)
+    monkeypatch.setattr(mean_field, "_MOST_LEVELS", 16)
+    with pytest.raises(ValueError, match=r"must fit in 8 levels up to t = 20; got a truncation error of .*, or levels=8"):
+        jaxq.mean_field(model, [1.0, 20.0])
+    kept = jaxq.mean_field(model, [1.0, 20.0], levels=8)
+    assert kept.truncation_error > 1
+
+
 def test_the_callers_check_is_asked():
     def small(states):
         return "the state exceeds 1" if states.max() > 1 else None
@@ -157,6 +214,8 @@ def test_fine_grid_contains_the_times_and_is_fine():
 def test_bad_input():
     with pytest.raises(ValueError, match=r"the last time must be at most 1e.06 .* got 1e.09; use fixed_point"):
         ode.solve(decay, [1.0], np.array([1e9]), 1.0, step=0.1)
+    with pytest.raises(ValueError, match=r"mxstep must be an integer at least 1; got 0"):
+        ode.solve(decay, [1.0], np.array([1.0]), 1.0, step=0.1, mxstep=0)
     with pytest.raises(ValueError, match=r"method must be one of 'odeint', 'rk4'; got 'euler'"):
         ode.solve(decay, [1.0], np.array([1.0]), 1.0, step=0.1, method="euler")
     with jax.enable_x64(True), pytest.raises(ValueError, match=r"ts must be strictly increasing; got 1 then 1"):
@@ -165,3 +224,5 @@ def test_bad_input():
 
 def test_jacobian_norm_is_the_largest_row_sum():
     assert abs(ode.jacobian_norm(linear, np.stack([START, START]), MATRIX) - 3.8) < 1e-14
+    with pytest.raises(ValueError, match=r"needs a finite Jacobian .* got nan; check the model's rates there, or start elsewhere"):
+        ode.jacobian_norm(rooted, np.array([[1.0], [-1.0]]), 1.0)

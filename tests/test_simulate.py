@@ -1,6 +1,5 @@
 """`simulate`: moments in exact integers, save grids, starts, results and what it refuses."""
 
-import importlib
 from fractions import Fraction
 
 import numpy as np
@@ -9,28 +8,35 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import jaxq
+from jaxq.engine import Engine
+from jaxq.moments import Moments
 
-module = importlib.import_module("jaxq.simulate")
 MODEL = jaxq.Supermarket(50, 2, 0.8)
 
 
 @settings(deadline=None)
-@given(st.lists(st.lists(st.integers(0, 2**40 - 1), min_size=3, max_size=3), min_size=2, max_size=9))
-def test_moments_are_exact_integers(columns):
+@given(st.lists(st.lists(st.integers(-2**38, 2**38), min_size=3, max_size=3), min_size=2, max_size=9), st.integers(1, 8))
+def test_moments_are_exact_integers(columns, split):
     x = np.array(columns, dtype=np.int64).T
-    sums, squares = module._sums(x)
-    assert sums == [sum(row) for row in x.tolist()]
-    assert squares == [sum(v * v for v in row) for row in x.tolist()]
+    moments = Moments.of(x)
+    every = [x.sum(axis=0).tolist(), *x.tolist()]
+    assert moments.sums == [sum(row) for row in every]
+    assert moments.squares == [sum(v * v for v in row) for row in every]
+    if split < len(columns):
+        assert Moments.of(x[:, :split]) + Moments.of(x[:2, split:]) == Moments.of(np.where(np.arange(3)[:, None] < 2, x, x * (
+            np.arange(len(columns)) < split)))
+    with pytest.raises(ValueError, match="fewer than 2\\*\\*40"):
+        Moments.of(np.full((2, 2), 2**39))
 
 
 def test_moments_are_right_at_a_billion_servers():
     """Hand-made states: 10**9 and 10**9 - 1 servers, where int32 sums and float squares fail."""
     tail = np.array([[10**9, 10**9 - 1] * 2048, [3, 5] * 2048], np.int32)
-    moments = module._Moments(tail)
-    assert moments.variance[0] == float(Fraction(1, 4) * Fraction(4096, 4095))
-    assert moments.mean[1] == 4
-    assert moments.queue_mean == 10**9 + Fraction(7, 2)
-    assert moments.queue_variance == pytest.approx(0.25 * 4096 / 4095, rel=1e-15)
+    moments = Moments.of(tail)
+    assert moments.variance(3)[1] == float(Fraction(1, 4) * Fraction(4096, 4095))
+    assert moments.mean(3).tolist() == [10**9 + Fraction(7, 2), 10**9 - Fraction(1, 2), 4, 0]
+    assert moments.variance(0)[0] == pytest.approx(0.25 * 4096 / 4095, rel=1e-15)
+    assert np.isnan(Moments.of(tail[:, :1]).variance(4)).all()
 
 
 def test_moments_are_those_of_the_paths():
@@ -119,7 +125,7 @@ def test_files_that_are_none_of_ours_are_refused(tmp_path):
 
 
 def test_an_interrupt_keeps_what_was_done(monkeypatch):
-    advance, calls = module.Engine.advance, []
+    advance, calls = Engine.advance, []
 
     def interrupted(self, takes):
         calls.append(1)
@@ -127,7 +133,7 @@ def test_an_interrupt_keeps_what_was_done(monkeypatch):
             raise KeyboardInterrupt
         return advance(self, takes)
 
-    monkeypatch.setattr(module.Engine, "advance", interrupted)
+    monkeypatch.setattr(Engine, "advance", interrupted)
     with pytest.raises(KeyboardInterrupt) as caught:
         jaxq.simulate(MODEL, np.arange(1.0, 40.0), 0, replicas=4)
     partial = caught.value.partial

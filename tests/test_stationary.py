@@ -145,7 +145,7 @@ def test_warm_up_and_horizon_are_ticks_of_the_times_given():
 def test_an_interrupt_keeps_the_last_estimate(monkeypatch, call):
     """The window's first look are two cells, the second doubles them with one more."""
     from jaxq.simulate import Interrupted
-    from jaxq.time_average import Watch
+    from jaxq.watch import Watch
 
     look, seen = Watch.look, []
 

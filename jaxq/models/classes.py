@@ -36,7 +36,7 @@ import numpy as np
 from .. import _check, bits
 from ..chain import PopulationModel, Steady, ceil_clock
 from . import ranks
-from .pools import Pool, divide, pool_rates, tail_classes, tails, type_bounds
+from .pools import divide, listed, pool_rates, tail_classes, tails, type_bounds
 
 MAX_D = 8
 _NARROW = 10**6  # n up to which 32 bits give a server, within 1e6/2**32 = 2e-4 of its probability
@@ -77,9 +77,7 @@ class SupermarketClasses(PopulationModel, leaves=("n", "pools", "arrival_rate"))
 
     def __post_init__(self) -> None:
         n = self.n if _check.is_traced(self.n) else _check.integer("n", self.n, 1, 2**31 - 1, "give the number of servers")
-        pools = self.pools
-        if not isinstance(pools, (list, tuple)) or not pools or not all(isinstance(pool, Pool) for pool in pools):
-            raise ValueError(f"pools must be a list of at least one jaxq.Pool; got {pools!r}; use [Pool(1.0)] for like servers")
+        pools = listed(self.pools)
         d = _check.integer("d", self.d, 1, MAX_D, "jaxq.Supermarket takes a larger d for like servers")
         if isinstance(n, int) and d > n and not self.replacement:
             raise ValueError(f"d must be at most n without replacement; got d={d} with n={n}; "
@@ -88,9 +86,10 @@ class SupermarketClasses(PopulationModel, leaves=("n", "pools", "arrival_rate"))
         if not any(map(_check.is_traced, jax.tree.leaves((n, tuple(pools), rate)))):
             pools = [replace(pool, fraction=part / n) for pool, part in zip(pools, divide(n, pools), strict=True)]
         buffers = tuple(pool.buffer for pool in pools)
-        levels = max(_check.integer("levels", self.levels or 8, 1), *(buffer or 1 for buffer in buffers))
+        wanted = 8 if type(self.levels) is int and self.levels == 0 else self.levels
+        levels = max(_check.integer("levels", wanted, 1, _check.MOST_LEVELS), *(buffer or 1 for buffer in buffers))
         for name, value in (("n", n), ("pools", tuple(pools)), ("d", d), ("arrival_rate", rate),
-                            ("replacement", bool(self.replacement)), ("levels", levels), ("buffers", buffers),
+                            ("replacement", _check.flag("replacement", self.replacement)), ("levels", levels), ("buffers", buffers),
                             ("wide", isinstance(n, int) and n > _NARROW)):
             object.__setattr__(self, name, value)
 
@@ -171,7 +170,7 @@ class SupermarketClasses(PopulationModel, leaves=("n", "pools", "arrival_rate"))
         # the list; at a service its places all hold the one server, at a null tick n, which is none
         listed = [place.astype(np.uint32) for place in (jnp.where(arrival, mark[0], ~mark[0]), *mark[1: self.d])]
         # below a pool's start the difference wraps around, above its end it is no smaller than its servers
-        lengths = [_count(server - start[: len(more)] < more) for server in listed]
+        lengths = [_count(server[None] - start[: len(more)] < more) for server in listed]
         length, server = functools.reduce(jnp.minimum, lengths), listed[0]
         if self.d > 1:
             tied = [(other == length).astype(np.uint32) for other in lengths]
@@ -181,9 +180,9 @@ class SupermarketClasses(PopulationModel, leaves=("n", "pools", "arrival_rate"))
                 seen = seen + shortest
             server = jnp.max(jnp.stack([server, jnp.zeros_like(server)]), axis=0)  # else XLA chooses again for every row
         target = jnp.where(arrival, length, length - np.int32(1))
-        moved = (server - start < servers) & (level[:, None] == target)
+        moved = (server[None] - start < servers) & (level[:, None] == target[None])
         step = jnp.where(arrival, np.int32(1), np.int32(-1))
-        return x + jnp.where(moved, step, np.int32(0)), arrivals + arrival.astype(np.int32)
+        return x + jnp.where(moved, step[None], np.int32(0)), arrivals + arrival.astype(np.int32)
 
     @property
     def _rows(self) -> tuple[np.ndarray, np.ndarray]:
@@ -232,7 +231,8 @@ class SupermarketClasses(PopulationModel, leaves=("n", "pools", "arrival_rate"))
             raise ValueError("a steady state needs every set of pools without buffers to serve the customers who sample only it; "
                              f"got arrival_rate = {self.arrival_rate:g}, d = {self.d} and {self.pools!r}; lower arrival_rate or "
                              "give buffers")
-        crowd = 2 + math.ceil(2 * float(np.sum(self.tail(self.guess()))))
+        like = self.at_levels(8)  # a start must not depend on `levels`
+        crowd = 2 + math.ceil(2 * float(np.sum(like.tail(like.guess()))))
         crowded = [[int(servers)] * min(crowd, buffer or crowd) for servers, buffer in zip(self.servers, self.buffers, strict=True)]
         rates, fractions = (tuple(getattr(pool, name) for pool in self.pools) for name in ("rate", "fraction"))
         return Steady(self.n * self.arrival_rate, rates, fractions, set(self.buffers) == {None}, starts=(None, crowded))

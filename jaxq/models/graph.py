@@ -85,12 +85,12 @@ class GraphSupermarket(Model, leaves=("graph", "arrival_rate", "service_rates"))
     def __post_init__(self) -> None:
         graph = self.graph
         if not isinstance(graph, Graph):
-            raise ValueError(f"graph must come from jaxq.graphs, such as graphs.complete(100); got {graph!r}")
+            raise ValueError(f"graph must come from jaxq.graphs, such as graphs.complete(100); got {_check.shown(graph)}")
         d = _check.integer("d", self.d, 1, MAX_D, "it counts the customer's own vertex")
         if graph.is_complete and not self.replacement and d > graph.n:
             raise ValueError(f"d must be at most n on the complete graph without replacement; got d={d} with n={graph.n}")
         rate = _check.real("arrival_rate", self.arrival_rate, 0.0, 1e6, open_low=True, hint="it is lambda per vertex")
-        levels = self.levels
+        levels = _check.integer("levels", self.levels, 1, 2**14)
         if self.buffer is not None:
             levels = _check.integer("buffer", self.buffer, 1, 2**14, "it counts the customer in service; None is unbounded")
         rates = None if self.service_rates is None else _rates(self.service_rates, graph.n)
@@ -98,7 +98,8 @@ class GraphSupermarket(Model, leaves=("graph", "arrival_rate", "service_rates"))
         size = Size(graph_draw.word_size(graph.n, most, d, rate), graph.is_complete, least == most,
                     least < d - 1 and not self.replacement, rates is not None, graph.n > LARGE)
         lane = "int8" if levels < 2**7 - 1 else "int16" if levels < 2**15 - 1 else "int32"
-        for name, value in (("d", d), ("arrival_rate", rate), ("replacement", bool(self.replacement)), ("levels", levels),
+        for name, value in (("d", d), ("arrival_rate", rate), ("replacement", _check.flag("replacement", self.replacement)),
+                            ("levels", levels),
                             ("service_rates", rates), ("size", size), ("lane", lane)):
             object.__setattr__(self, name, value)
 
@@ -269,11 +270,8 @@ def _choose(servers: list[Any], lengths: list[Any], here: list[Any], word: Any) 
 
 
 def _rates(given: Any, n: int) -> np.ndarray:
-    try:
-        rates = np.asarray(given, np.float64)
-    except (TypeError, ValueError):
-        rates = np.zeros(0)
-    if rates.shape != (n,) or not np.all(np.isfinite(rates)) or rates.min() < 0 or rates.max() == 0:
-        shown = f"values {rates.min():g} to {rates.max():g}" if rates.size else repr(given)
-        raise ValueError(f"service_rates must be n = {n} finite rates >= 0, not all 0; got shape {rates.shape} with {shown}")
-    return rates
+    rates = _check.reals(given)
+    if rates is None or rates.shape != (n,) or not np.all(np.isfinite(rates)) or rates.min() < 0 or rates.max() == 0:
+        shape = "" if rates is None else f"shape {rates.shape}, "
+        raise ValueError(f"service_rates must be n = {n} finite rates >= 0, not all 0; got {shape}{_check.shown(given)}")
+    return rates.astype(np.float64)

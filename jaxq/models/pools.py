@@ -10,7 +10,6 @@ from typing import Any
 
 import jax
 import numpy as np
-import scipy.linalg
 
 from .. import _check, bits
 
@@ -32,7 +31,8 @@ class Pool:
     def __post_init__(self) -> None:
         fraction = _check.real("fraction", self.fraction, 0.0, 1.0, open_low=True, hint="it is a share of all servers")
         rate = _check.real("rate", self.rate, 0.0, 1e6, open_low=True, hint="it is a server's service rate")
-        buffer = None if self.buffer is None or self.buffer == math.inf else _check.integer(
+        unbounded = self.buffer is None or (isinstance(self.buffer, float) and self.buffer == math.inf)
+        buffer = None if unbounded else _check.integer(
             "buffer", self.buffer, 1, 10**6, "it counts the customer in service; None is unbounded")
         for name, value in (("fraction", fraction), ("rate", rate), ("buffer", buffer)):
             object.__setattr__(self, name, value)
@@ -48,12 +48,26 @@ def _pool(buffer: int | None, numbers: Any) -> Pool:
 jax.tree_util.register_pytree_node(Pool, lambda pool: ((pool.fraction, pool.rate), pool.buffer), _pool)
 
 
-def divide(n: int, pools: Sequence[Pool]) -> list[int]:
-    """Servers of each pool; ValueError where the fractions do not sum to 1 or do not divide n, naming the nearest n."""
+def listed(pools: Any) -> list[Pool]:
+    """The pools as a list; ValueError for anything but at least one `Pool`."""
+    if not isinstance(pools, (list, tuple)) or not pools or not all(isinstance(pool, Pool) for pool in pools):
+        raise ValueError(f"pools must be a list of at least one jaxq.Pool; got {_check.shown(pools)}; use [Pool(1.0)] for like "
+                         "servers")
+    return list(pools)
+
+
+def check_fractions(pools: Sequence[Pool]) -> list[float]:
+    """The fractions; ValueError where they do not sum to 1."""
     fractions = [float(pool.fraction) for pool in pools]
     if abs(math.fsum(fractions) - 1) > 1e-9:
         raise ValueError(f"the fractions of the pools must sum to 1; got {fractions} with sum "
                          f"{math.fsum(fractions):.10g}; mend the fractions")
+    return fractions
+
+
+def divide(n: int, pools: Sequence[Pool]) -> list[int]:
+    """Servers of each pool; ValueError where the fractions do not sum to 1 or do not divide n, naming the nearest n."""
+    fractions = check_fractions(pools)
     if parts := _parts(n, fractions):
         return parts
     unit = math.lcm(*(Fraction(fraction).limit_denominator(10**6).denominator for fraction in fractions))
@@ -99,7 +113,9 @@ def type_bounds(model: Any, clock: float) -> list[int]:
 def tail_classes(depths: Sequence[int]) -> np.ndarray:
     """`class_matrix` of counts that are tails of pools holding up to `depths` customers a server: those with 0, 1, 2, ..."""
     blocks = [np.eye(depth + 1, depth, -1, dtype=int) - np.eye(depth + 1, depth, dtype=int) for depth in depths]
-    return np.asarray(scipy.linalg.block_diag(*blocks))
+    from scipy.linalg import block_diag
+
+    return np.asarray(block_diag(*blocks))
 
 
 def tails(initial: Any, servers: Sequence[int], buffers: Sequence[int | None]) -> list[np.ndarray]:

@@ -22,7 +22,7 @@ import numpy as np
 from .. import _check, bits, pull_theory
 from ..chain import PopulationModel, Steady, ceil_clock
 from . import pull_classes, pull_start
-from .pools import Pool, divide, pool_rates, type_bounds, word_size
+from .pools import divide, listed, pool_rates, type_bounds, word_size
 from .pull_classes import ARRIVAL, ARRIVED, BUSY, COUNTERS, FIELD, FLAGS, FULL, MAX_CLASSES, NONE, SENDS, Classes
 
 
@@ -61,9 +61,7 @@ class Pull(PopulationModel, leaves=("n", "pools", "arrival_rate")):
 
     def __post_init__(self) -> None:
         n = self.n if _check.is_traced(self.n) else _check.integer("n", self.n, 1, 2**31 - 1, "give the number of servers")
-        pools = self.pools
-        if not isinstance(pools, (list, tuple)) or not pools or not all(isinstance(pool, Pool) for pool in pools):
-            raise ValueError(f"pools must be a list of at least one jaxq.Pool; got {pools!r}; use [Pool(1.0)] for like servers")
+        pools = listed(self.pools)
         routers = _check.integer("routers", self.routers, 1, MAX_CLASSES)
         rate = _check.real("arrival_rate", self.arrival_rate, 0.0, 1e6, open_low=True, hint="it is lambda per server")
         _check.choice("messages", self.messages, ("withdraw", "stale"))
@@ -71,7 +69,7 @@ class Pull(PopulationModel, leaves=("n", "pools", "arrival_rate")):
         if concrete:
             pools = [replace(pool, fraction=part / n) for pool, part in zip(pools, divide(n, pools), strict=True)]
         for name, value in (("n", n), ("pools", tuple(pools)), ("routers", routers), ("arrival_rate", rate),
-                            ("levels", _check.integer("levels", self.levels or 8, 1)),
+                            ("levels", _check.integer("levels", self.levels, 0, _check.MOST_LEVELS) or 8),
                             ("buffers", tuple(pool.buffer for pool in pools)),
                             ("size", word_size(n, pools, routers, rate) if concrete else "")):
             object.__setattr__(self, name, value)
@@ -153,7 +151,7 @@ class Pull(PopulationModel, leaves=("n", "pools", "arrival_rate")):
         server, move, pick = mark
         classes, pools = self.classes, range(len(self.buffers))
         router = jax.lax.broadcasted_iota(np.int32, (self.routers, 1), 0)
-        chosen = router == move  # nowhere at a service
+        chosen = router == move[None]  # nowhere at a service
         starts, held = [], []  # of every pool: where the servers with a message at this router stand, and how many
         for pool in pools:
             first, stride = classes.first(pool), classes.stride(pool)
@@ -172,7 +170,7 @@ class Pull(PopulationModel, leaves=("n", "pools", "arrival_rate")):
             before = before + held[pool]
 
         first_facts, changes = classes.facts(tuple(buffer is None for buffer in self.buffers))
-        facts = np.int32(first_facts) + _sum(jnp.where(ends <= server, changes[:, None], np.int32(0)))
+        facts = np.int32(first_facts) + _sum(jnp.where(ends <= server[None], changes[:, None], np.int32(0)))
         at, arrived, counted = facts & FIELD, facts >> ARRIVED & FIELD, facts >> FLAGS
         arrival = move >= 0
         if self.stale:  # a server that is found without its message keeps it
@@ -181,10 +179,10 @@ class Pull(PopulationModel, leaves=("n", "pools", "arrival_rate")):
         low, high = jnp.where(arrival, arrived, at), jnp.where(arrival, at, served)
         row = jax.lax.broadcasted_iota(np.int32, (classes.size, 1), 0)
         step = jnp.where(arrival, np.int32(1), np.int32(-1))
-        ends = ends + jnp.where((row >= low) & (row < high), step, np.int32(0))
+        ends = ends + jnp.where((row >= low[None]) & (row < high[None]), step[None], np.int32(0))
         counted = jnp.where(arrival, counted & BUSY | ARRIVAL, counted & SENDS)
         which = jax.lax.broadcasted_iota(np.int32, (len(COUNTERS), 1), 0)
-        return ends, counters + (counted >> which & np.int32(1))
+        return ends, counters + (counted[None] >> which & np.int32(1))
 
     def counts(self, state: Any) -> jax.Array:
         ends = state[0]

@@ -64,7 +64,8 @@ class Supermarket(PopulationModel, leaves=("n", "arrival_rate", "eta")):
         d = _check.integer("d", self.d, 1, hint="give the number of servers a customer samples")
         known = isinstance(n, int)
         if known and d > MAX_D and (d != n or n > MAX_FULL):
-            raise ValueError(f"d must be at most {MAX_D}, or equal to n and at most {MAX_FULL}; got d={d} with n={n}")
+            raise ValueError(f"d must be at most {MAX_D}, or equal to n and at most {MAX_FULL}; got d={_check.shown(d)} with "
+                             f"n={n}; use a smaller d")
         if known and d > n and not self.replacement:
             raise ValueError(f"d must be at most n without replacement; got d={d} with n={n}; "
                              "use replacement=True or a smaller d")
@@ -72,9 +73,11 @@ class Supermarket(PopulationModel, leaves=("n", "arrival_rate", "eta")):
         if self.buffer is not None:
             _check.integer("buffer", self.buffer, 1, 10**6, "it counts the customer in service; None is unbounded")
         concrete = known and isinstance(rate, float)
-        levels = self.buffer or self.levels or (_choose_levels(n, d, rate) if concrete else _LEVELS[-1])
-        for name, value in (("n", n), ("d", d), ("arrival_rate", rate), ("replacement", bool(self.replacement)),
-                            ("levels", _check.integer("levels", levels, 1)),
+        eta = None if self.eta is None else _check.real("eta", self.eta, 0.0, open_low=True)
+        levels = self.buffer or _check.integer("levels", self.levels, 0, _check.MOST_LEVELS) or (
+            _choose_levels(n, d, rate) if concrete else _LEVELS[-1])
+        for name, value in (("n", n), ("d", d), ("arrival_rate", rate), ("levels", levels), ("eta", eta),
+                            ("replacement", _check.flag("replacement", self.replacement)),
                             ("size", ranks.size_class(n, d, rate) if concrete else ""),
                             ("lane", "int16" if known and n < 2**15 and self.buffer is None else "int32")):
             object.__setattr__(self, name, value)
@@ -88,7 +91,7 @@ class Supermarket(PopulationModel, leaves=("n", "arrival_rate", "eta")):
         """
         _check.integer("n", n, 1, 2**31 - 1)
         if alpha is not None and eta is not None:
-            raise ValueError(f"give one of alpha and eta; got alpha={alpha!r} and eta={eta!r}")
+            raise ValueError(f"give one of alpha and eta; got alpha={_check.shown(alpha)} and eta={_check.shown(eta)}")
         if eta is None:
             eta = float(n) ** _check.real("alpha", 0.5 if alpha is None else alpha, 0.0, 2.0, open_low=True)
         eta = _check.real("eta", eta, 1.0)
@@ -198,9 +201,9 @@ class Supermarket(PopulationModel, leaves=("n", "arrival_rate", "eta")):
         rank = jnp.where(arrival, mark, ~mark)
         level = jax.lax.broadcasted_iota(x.dtype, (x.shape[0], 1), 0)
         # a mask, for a kernel cannot slice; rows of zeros may follow
-        length = jnp.sum(((rank < x) & (level < self.levels)).astype(x.dtype), axis=0, dtype=x.dtype)
+        length = jnp.sum(((rank[None] < x) & (level < self.levels)).astype(x.dtype), axis=0, dtype=x.dtype)
         target = jnp.where(arrival, length, length - one)
-        return x + jnp.where(level == target, jnp.where(arrival, one, less), zero), arrivals + arrival.astype(np.int32)
+        return x + jnp.where(level == target[None], jnp.where(arrival, one, less)[None], zero), arrivals + arrival.astype(np.int32)
 
     def kernel(self) -> Self | None:
         if self.full:
@@ -250,7 +253,7 @@ class Supermarket(PopulationModel, leaves=("n", "arrival_rate", "eta")):
         edge = 1.0 if buffer is None else math.cos(math.pi / (buffer + 1))
         lone = 1 / (1 + rate - 2 * math.sqrt(rate) * edge)
         slow = lone if self.d == 1 else min(lone, 1 / ((1 - rate) * math.log(self.d)))
-        start = np.floor(n * self.guess() + 0.5).astype(np.int64)
+        start = np.floor(n * self.at_levels(_choose_levels(n, self.d, rate)).guess() + 0.5).astype(np.int64)
         return Steady(arrivals, (1.0,), lossless=buffer is None, relaxation=max(slow, lone / n, 1.0), starts=(start,))
 
     # the population process
@@ -277,7 +280,7 @@ class Supermarket(PopulationModel, leaves=("n", "arrival_rate", "eta")):
         """w(y): the chance that all d sampled servers lie in a fraction y; y**d, or C(ny, d)/C(n, d) when distinct."""
         if self.replacement:
             return y**self.d
-        taken = jnp.arange(self.d, dtype=y.dtype) * inverse_n
+        taken = jnp.expand_dims(jnp.arange(self.d, dtype=y.dtype) * inverse_n, tuple(range(y.ndim)))
         return jnp.prod((y[..., None] - taken) / (1 - taken), axis=-1)
 
     def at_levels(self, levels: int) -> Self:

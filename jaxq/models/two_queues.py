@@ -60,9 +60,9 @@ class TwoQueues(Model, leaves=("capacity", "arrival_rate", "service_rates")):
         try:
             first, second = self.service_rates
         except (TypeError, ValueError):
-            raise ValueError(f"service_rates must be two rates (mu_1, mu_2); got {self.service_rates!r}") from None
+            raise ValueError(f"service_rates must be two rates (mu_1, mu_2); got {_check.shown(self.service_rates)}") from None
         services = tuple(_check.real(f"service_rates[{k}]", mu, 0.0, 1e6, open_low=True) for k, mu in enumerate((first, second)))
-        levels = _check.integer("levels", self.levels, 1)
+        levels = _check.integer("levels", self.levels, 1, _check.MOST_LEVELS)
         for name, value in (("capacity", capacity), ("arrival_rate", rate), ("service_rates", services),
                             ("levels", levels if capacity is None else min(levels, capacity))):
             object.__setattr__(self, name, value)
@@ -102,7 +102,7 @@ class TwoQueues(Model, leaves=("capacity", "arrival_rate", "service_rates")):
         given = np.zeros(2, np.int32) if initial is None else _check.vector("initial", initial)
         most = 2**20 if self.capacity is None else self.capacity
         if given.shape != (2,) or given.dtype.kind not in "iu" or given.min() < 0 or given.max() > most:
-            raise ValueError(f"initial must be two integer queue lengths between 0 and {most}; got {initial!r}")
+            raise ValueError(f"initial must be two integer queue lengths between 0 and {most}; got {_check.shown(initial)}")
         return given.astype(np.int32)
 
     def draw(self, tables: Any, words: tuple[jax.Array, ...]) -> jax.Array:
@@ -179,7 +179,7 @@ class TwoQueues(Model, leaves=("capacity", "arrival_rate", "service_rates")):
     def start(self, initial: Any) -> np.ndarray:
         """Queue lengths (2,) of what `simulate` takes as `initial`; ValueError for an infinite chain."""
         if self.capacity is None:
-            raise ValueError("an exact chain needs a finite capacity; got TwoQueues(capacity=None); give a capacity, "
+            raise ValueError("an exact chain needs a model of finite capacity; got TwoQueues(capacity=None); give a capacity, "
                              "or use jaxq.exact.two_queues, which certifies its truncation")
         return self._lengths(initial)
 

@@ -7,24 +7,13 @@ import os
 import sys
 import warnings
 from collections.abc import Sequence
-from typing import Any
 
-from . import _check, commands, commands_bench, commands_steady, flags, flags_graph, hosts
+from . import _check, commands, commands_info, flags, hosts
+from .cli_parser import make_parser
 
 EXIT_LOST = EXIT_FAILED = 1
 EXIT_BAD_INPUT, EXIT_INTERRUPTED = 2, 130
 _MOST_DEVICES = 1024
-
-#: The models that can be simulated: name, what it is, its flags, how they make it, an example of them.
-MODELS = (
-    ("supermarket", "join the shortest of d queues, exact chain", flags.supermarket_flags, flags.supermarket,
-     "--n 1000 --d 2 --beta 1 --alpha 0.5"),
-    ("graph", "join the shortest of d neighbours on a graph, server by server", flags_graph.graph_flags, flags_graph.graph,
-     "--graph ring --n 100 --d 2 --arrival-rate 0.7"),
-    ("pull", "servers that become idle send a message to a router", flags.pull_flags, flags.pull,
-     "--n 1000 --routers 2 --arrival-rate 0.8 --fractions .5 .5 --service-rates 1.5 .5 --buffers 1 3"),
-    ("two-queues", "two queues, join the shorter", flags.two_queues_flags, flags.two_queues, "--capacity 5 --arrival-rate 1.6"),
-)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -46,10 +35,10 @@ def _main(words: list[str]) -> int:
             warnings.simplefilter("ignore")
             warnings.simplefilter("always", UserWarning)  # ours; the libraries' deprecations are no news to a user
             warnings.showwarning = lambda message, *rest, **more: _say(f"warning: {message}")
-            options = flags.parse(_parser(), words)
+            options = flags.parse(make_parser(), words)
             options.command = "jaxq " + " ".join(words)
             _set_up(options)
-            options.run(options)
+            (commands_info.dry_run if options.dry_run else options.run)(options)
             sys.stdout.flush()
     except ValueError as error:
         if "--debug" in words:
@@ -77,133 +66,6 @@ def _say(text: str) -> None:
     """A line on stderr, once where several processes have it to say."""
     if hosts.first():
         print(f"jaxq: {text}", file=sys.stderr)
-
-
-def _parser() -> flags.Parser:
-    from . import __version__
-
-    top = flags.Parser(prog="jaxq", description="Parallel queues in heavy traffic: exact ensembles, mean field, limit, scaling.",
-                       epilog="Rates are per server and per mean service time; times are in mean service times.\n\n"
-                              "example:  jaxq study --d 2 --beta 1 --alpha 0.5 --n 1000 10000 100000 --t-end 10 --replicas 200 "
-                              "--out-dir study")
-    top.add_argument("--version", action="version", version=f"jaxq {__version__}")
-    verbs = top.add_subparsers(dest="verb", metavar="COMMAND", required=True)
-
-    def models(verb: str, text: str) -> Any:
-        return verbs.add_parser(verb, help=text).add_subparsers(dest="model", metavar="MODEL", required=True)
-
-    simulate = models("simulate", "exact ensemble of a model on a time grid")
-    for name, text, add, build, example in MODELS:
-        leaf = flags.leaf(simulate, name, text, commands.simulate, build,
-                          f"jaxq simulate {name} {example} --t-end 10 --replicas 1000")
-        add(leaf)
-        flags.time_flags(leaf)
-        flags.run_flags(leaf)
-        flags.algorithm_flags(leaf)
-        flags.checkpoint_flags(leaf)
-        leaf.add_argument("--kernel", action="store_true", help="on a GPU or TPU: many ticks in one launch, where the model can")
-        leaf.add_argument("--save", choices=("moments", "paths"), default="moments", help="paths: every path in --out too")
-    steady = models("stationary", "steady state of a model, with confidence intervals")
-    for name, text, add, build, example in MODELS:
-        leaf = flags.leaf(steady, name, text, commands_steady.stationary, build, f"jaxq stationary {name} {example}")
-        add(leaf)
-        flags.run_flags(leaf, replicas=256)
-        flags.algorithm_flags(leaf)
-        flags.checkpoint_flags(leaf)
-        leaf.add_argument("--rel-error", type=flags.number,
-                          help="stop when stderr / mean of the mean queue length is at most this (default 0.005)")
-        leaf.add_argument("--warmup", type=flags.number, help="time left out (default: from theory, or from two starts that meet)")
-        leaf.add_argument("--horizon", type=flags.number, help="length of the window instead of --rel-error")
-        leaf.add_argument("--max-events", type=flags.number, default=1e11, help="ticks at which to end (default 1e11)")
-    leaf = flags.leaf(models("ode", "mean-field ODE of a model"), "supermarket", "mean field of join the shortest of d queues",
-                      commands.ode, flags.supermarket, "jaxq ode supermarket --d 2 --arrival-rate 0.9 --t-end 10 --num-times 11")
-    flags.supermarket_flags(leaf, n_required=False)
-    flags.time_flags(leaf)
-    theory = models("meanfield", "fixed point of the mean field and its 1/n correction")
-    for name, add, build, example in (
-            ("supermarket", flags.supermarket_flags, flags.supermarket, "--d 2 --arrival-rate 0.9 --n 100"),
-            ("pull", flags.pull_flags, flags.pull,
-             "--n 100 --routers 1 --arrival-rate 0.8 --fractions .5 .5 --service-rates 1.5 .5")):
-        leaf = flags.leaf(theory, name, "steady state at n = infinity, and the constant V of its 1/n term",
-                          commands_steady.meanfield, build, f"jaxq meanfield {name} {example}")
-        add(leaf)
-    leaf = flags.leaf(verbs, "limit", "linear heavy-traffic system of T = eta (1 - S)", commands.limit, None,
-                      "jaxq limit --d 2 --initial 1 3 7 15 --t-end 5 --num-times 6 --exact")
-    leaf.add_argument("--d", type=flags.integer, required=True, help="servers a customer samples")
-    leaf.add_argument("--initial", type=flags.number, nargs="+", required=True, metavar="T", help="T_1, T_2, ... at time 0")
-    leaf.add_argument("--above", choices=("fixed-point", "zero"), default="fixed-point",
-                      help="levels above the last given: T_{i+1} = (d+1) T_i - d T_{i-1} (default), or zero")
-    leaf.add_argument("--exact", action="store_true", help="by the Green function instead of the ODE")
-    flags.time_flags(leaf)
-    study = models("study", "T^n against its limit at growing n; PULL against n and routers")
-    leaf = flags.leaf(study, "supermarket",
-                      "T^n = eta_n (1 - S^n) against its limit at growing n", commands.study, None,
-                      "jaxq study --d 2 --beta 1 --alpha 0.5 --n 1000 10000 100000 --t-end 10 --replicas 200 --out-dir study")
-    leaf.add_argument("--d", type=flags.integer, required=True, help="servers a customer samples")
-    leaf.add_argument("--beta", type=flags.number, required=True, help="lambda_n = 1 - beta n^-alpha")
-    leaf.add_argument("--alpha", type=flags.number, default=0.5, help="default 0.5")
-    leaf.add_argument("--n", type=flags.integer, nargs="+", required=True, help="numbers of servers, increasing")
-    leaf.add_argument("--start", metavar="FILE|empty|fixed-point", help="T profile at time 0: a file of numbers, or a name "
-                      "(default: the finite-eta fixed point plus 2 beta on levels 1..3)")
-    leaf.add_argument("--no-replacement", action="store_true", help="sample d distinct servers")
-    flags.algorithm_flags(leaf)
-    leaf.add_argument("--out-dir", metavar="DIR", help="write study.nc, study.csv and study.png there")
-    flags.time_flags(leaf, num_times=101)
-    flags.run_flags(leaf)
-    flags.checkpoint_flags(leaf)
-    leaf = flags.leaf(study, "pull", "steady state of PULL against n and the number of routers", commands.study_pull, None,
-                      "jaxq study pull --n 100 1000 --routers 1 2 5 --arrival-rate 0.9 --replicas 64 --out-dir pull")
-    flags.pull_flags(leaf, many=True)
-    leaf.add_argument("--warmup", type=flags.number, help="time before the window (default: 10 relaxation times)")
-    leaf.add_argument("--horizon", type=flags.number, help="length of the window (default: 4 warm-ups)")
-    leaf.add_argument("--out-dir", metavar="DIR", help="write pull.nc, pull.csv and pull.png there")
-    flags.run_flags(leaf)
-    flags.checkpoint_flags(leaf)
-    leaf = flags.leaf(study, "graph", "gap to the mean field of the complete graph against the mean degree",
-                      commands.study_graph, None,
-                      "jaxq study graph --n 1000 --d 2 --arrival-rate 0.9 --degrees 2 4 8 16 --replicas 64 --out-dir graph")
-    leaf.add_argument("--kinds", nargs="+", choices=("ring", "regular", "erdos-renyi"), default=["ring", "regular", "erdos-renyi"],
-                      help="default: all three")
-    leaf.add_argument("--degrees", type=flags.integer, nargs="+", required=True, help="mean degrees; even ones for a ring")
-    leaf.add_argument("--n", type=flags.integer, required=True, help="number of vertices")
-    leaf.add_argument("--d", type=flags.integer, required=True, help="servers a customer compares, its own included")
-    leaf.add_argument("--arrival-rate", type=flags.number, required=True, metavar="LAMBDA", help="per vertex")
-    leaf.add_argument("--graph-seed", type=flags.integer, default=0, help="of the random graphs (default 0)")
-    leaf.add_argument("--replacement", action="store_true", help="draw neighbours with replacement, the own vertex among them")
-    leaf.add_argument("--warmup", type=flags.number, help="time before the window (default: 4 relaxation times)")
-    leaf.add_argument("--horizon", type=flags.number, help="length of the window (default: 8 relaxation times)")
-    leaf.add_argument("--out-dir", metavar="DIR", help="write graph.nc, graph.csv and graph.png there")
-    flags.run_flags(leaf)
-    flags.checkpoint_flags(leaf)
-    leaf = flags.leaf(verbs, "fit", "alpha and beta of lambda_n = 1 - beta n^-alpha from data at several n",
-                      commands_steady.fit, None, "jaxq fit run1.nc run2.nc run3.nc --plot fit.png")
-    leaf.add_argument("data", nargs="+", metavar="DATA", help="a study folder, results of stationary (.nc), or one CSV file with "
-                      "columns n, level, value, stderr [, t] [, quantity]")
-    leaf.add_argument("--prediction", choices=("refined", "fixed-point", "transient"),
-                      help="default: refined, and transient for data at times")
-    leaf.add_argument("--d", type=flags.integer, help="servers a customer samples (default: what the data say)")
-    leaf.add_argument("--fit-d", action="store_true", help="try d = 1 to 8 and keep the best")
-    leaf.add_argument("--no-replacement", action="store_true", help="d distinct servers (default: what the data say)")
-    leaf.add_argument("--levels", type=flags.integer, help="levels of each result to fit (default: up to 6)")
-    leaf.add_argument("--times", type=flags.number, nargs="+", help="saved times to fit (default: the last)")
-    leaf.add_argument("--profile", action="store_true", help="also 95 %% intervals by profile likelihood")
-    exact = models("exact", "exact solution of a small system")
-    leaf = flags.leaf(exact, "two-queues", "two queues, join the shorter, stationary", commands.exact_two_queues, None,
-                      "jaxq exact two-queues --capacity 5 --arrival-rate 1.6 --service-rates 1 1")
-    flags.two_queues_flags(leaf)
-    for name, add, build, example in (
-            ("supermarket", flags.supermarket_flags, flags.supermarket, "--n 3 --d 2 --arrival-rate 0.8 --buffer 30"),
-            ("pull", flags.pull_flags, flags.pull, "--n 4 --routers 1 --arrival-rate 0.8 --buffers 3")):
-        leaf = flags.leaf(exact, name, "stationary law by solving the chain; with --t-end the law at those times from empty",
-                          commands.exact, build, f"jaxq exact {name} {example}")
-        add(leaf)
-        flags.time_flags(leaf, required=False)
-    leaf = flags.leaf(verbs, "bench", "speed on this machine, and whether the integers are the ones they must be",
-                      commands_bench.bench, None, "jaxq bench")
-    leaf.set_defaults(replicas=commands_bench.REPLICAS)
-    leaf.add_argument("--seconds", type=flags.number, default=10.0, help="to measure, compilation apart (default 10)")
-    leaf.add_argument("--devices", type=flags.integer, help="devices to use (default: all; on CPU one per core)")
-    return top
 
 
 def _set_up(options: argparse.Namespace) -> None:
@@ -254,6 +116,8 @@ def _join(options: argparse.Namespace, explicit: tuple[str | None, int | None, i
 
 
 def _check_outputs(options: argparse.Namespace) -> None:
+    if options.csv and options.json:
+        raise ValueError("give one of --json and --csv; got both; leave one out")
     given = {flag: _check.output("output", path) for flag, path in (
         ("--out", options.out), ("--plot", options.plot), ("--checkpoint", options.checkpoint)) if path is not None}
     if len({os.path.realpath(path) for path in given.values()}) < len(given):

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from . import _check, flags, tables
+from . import _check, flags, flags_models, flags_values, tables
 
 
 class Kept(KeyboardInterrupt):
@@ -97,7 +97,7 @@ def study(options: argparse.Namespace) -> None:
 
     start = options.start
     if start is not None and start not in ("empty", "fixed-point"):
-        start = flags.numbers_in(start)
+        start = flags_values.numbers_in(start)
     folder = None if options.out_dir is None else make_folder(options.out_dir)
     try:
         result = scaling_study(options.d, options.beta, options.alpha, n=options.n, t_end=options.t_end,
@@ -131,7 +131,7 @@ def study_pull(options: argparse.Namespace) -> None:
 
     folder = None if options.out_dir is None else make_folder(options.out_dir)
     try:
-        result = pull_study(flags.pools(options), options.arrival_rate, n=options.n, routers=options.routers,
+        result = pull_study(flags_models.pools(options), options.arrival_rate, n=options.n, routers=options.routers,
                             replicas=options.replicas, key=options.seed, messages=options.messages, warmup=options.warmup,
                             horizon=options.horizon, progress=options.progress, **flags.checkpoint(options))
     except Interrupted:
@@ -217,7 +217,8 @@ def finish(options: argparse.Namespace, result: Any, text: Callable[[], str], fi
 
     def show() -> None:
         try:
-            print(json.dumps(result.to_json()) if options.json else text(), flush=True)
+            print(json.dumps(result.to_json()) if options.json else tables.comma_separated(result) if options.csv else text(),
+                  flush=True)
         except OSError as error:
             mute()
             if not isinstance(error, BrokenPipeError):  # the reader left, as `head` does

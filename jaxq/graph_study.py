@@ -162,13 +162,11 @@ def graph_study(kinds: Sequence[str], degrees: Sequence[int], n: int, d: int, ar
     replicas = _check.integer("replicas", replicas, 2, 2**31 - 1, "the error bars come from independent replicas")
     rate = _check.real("arrival_rate", arrival_rate, 0.0, 1.0, open_low=True, open_high=True,
                        hint="the study is of stationary queues")
-    relaxation = 1 / (1 - math.sqrt(rate)) ** 2
-    warmup = 4 * relaxation if warmup is None else _check.real("warmup", warmup, 0.0)
-    horizon = 8 * relaxation if horizon is None else _check.real("horizon", horizon, 0.0, open_low=True)
+    warmup, horizon = study_window(rate, warmup, horizon)
     graph_seed = _check.integer("graph_seed", graph_seed, 0)
     devices, replacement = _check.devices(devices), _check.flag("replacement", replacement)
     progress = None if progress is None else _check.flag("progress", progress)
-    points = [(kind, degree, _graph(kind, n, degree, graph_seed)) for kind in kinds for degree in degrees]
+    points = [(kind, degree, draw_graph(kind, n, degree, graph_seed)) for kind in kinds for degree in degrees]
     words = bits.key_words(key)
     file = Checkpoint.of(checkpoint, every, resume)
     limit = fixed_point(Supermarket(n, d, rate, replacement))
@@ -195,7 +193,15 @@ def graph_study(kinds: Sequence[str], degrees: Sequence[int], n: int, d: int, ar
         int(words[0]) << 32 | int(words[1]), graph_seed)
 
 
-def _graph(kind: str, n: int, degree: int, seed: int) -> graphs.Graph:
+def study_window(rate: float, warmup: float | None, horizon: float | None) -> tuple[float, float]:
+    """Warm-up and window of every point, as given or from the relaxation time of a lone queue."""
+    relaxation = 1 / (1 - math.sqrt(rate)) ** 2
+    return (4 * relaxation if warmup is None else _check.real("warmup", warmup, 0.0),
+            8 * relaxation if horizon is None else _check.real("horizon", horizon, 0.0, open_low=True))
+
+
+def draw_graph(kind: str, n: int, degree: int, seed: int) -> graphs.Graph:
+    """The graph of a point of the study."""
     if kind == "ring":
         return graphs.ring(n, degree)
     return graphs.random_regular(n, degree, seed) if kind == "regular" else graphs.erdos_renyi(n, degree, seed)

@@ -196,5 +196,8 @@ def _default_step(model: PopulationModel) -> float:
             rate = np.asarray(jax.tree.map(np.float64, model).rates(jnp.asarray(density, jnp.float64), 0.0))
         servers = model.class_matrix @ density + model.class_offset
         leaving = events.source[:-1].T @ rate
-        rates.append(np.max(leaving[servers > 1e-9] / servers[servers > 1e-9]))
+        rates.append(np.max(leaving[servers > 1e-9] / servers[servers > 1e-9], initial=0.0))
+    if not max(rates) > 0:
+        raise ValueError(f"a leap finds its step from the classes of servers that events leave; {type(model).__name__} has none "
+                         "where it starts; give step, and class_matrix and class_offset where counts are not numbers of a class")
     return float(2.0 ** np.floor(np.log2(_SHARE / max(rates))))

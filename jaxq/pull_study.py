@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -91,9 +91,8 @@ def pull_study(pools: Sequence[Pool], arrival_rate: float, *, n: Any, routers: A
     _check.integer("replicas", replicas, 2, 2**31 - 1, "the errors come from independent replicas")
     pools = listed(pools)
     models = {(size, count): Pull(size, pools, count, arrival_rate, messages) for size in sizes for count in counts}
-    slowest = max(model.steady().relaxation or 1.0 for model in models.values())
     warmup = None if warmup is None else _check.real("warmup", warmup, 0.0, open_low=True)
-    horizon = 40 * slowest if horizon is None else _check.real("horizon", horizon, 0.0, open_low=True)
+    horizon = study_horizon(models.values(), horizon)
     words = bits.key_words(key)
     file = Checkpoint.of(checkpoint, every, resume)
 
@@ -125,6 +124,13 @@ def pull_study(pools: Sequence[Pool], arrival_rate: float, *, n: Any, routers: A
     return PullStudy(attributes, np.array(sizes), np.array(counts), **{name: np.array(values) for name, values in table.items()},
                      arrival_rate=arrival_rate, horizon=horizon, replicas=replicas,
                      seed=int(words[0]) << 32 | int(words[1]))
+
+
+def study_horizon(models: Iterable[Pull], horizon: float | None) -> float:
+    """The window of every system, as given or 40 times the longest relaxation time that theory knows."""
+    if horizon is not None:
+        return float(_check.real("horizon", horizon, 0.0, open_low=True))
+    return 40 * max(model.steady().relaxation or 1.0 for model in models)
 
 
 def _increasing(name: str, value: Any) -> list[int]:

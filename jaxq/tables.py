@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import math
 from typing import Any
 
@@ -30,6 +32,46 @@ def tails(times: Any, queue: Any, tail: Any, queue_error: Any = None, tail_error
     note = "" if queue_error is None else ("\nQ: customers per server; S_i: fraction of servers with at least i; "
                                            "+- one standard error")
     return table(["time", "Q", *(f"S_{i + 1}" for i in used)], rows) + note
+
+
+def lines(pairs: list[tuple[str, str]], width: int | None = None) -> str:
+    """Names and what they are, a line each."""
+    width = max(len(name) for name, _ in pairs) + 2 if width is None else width
+    return "\n".join(f"{name:{width}}{text}" for name, text in pairs)
+
+
+def comma_separated(result: Any) -> str:
+    """A result (`jaxq.ensemble.Result`) as CSV: a line for each number, with its labels and its standard error where it has one.
+
+    Numbers of single replicas are left out; all digits are kept.
+    """
+    labels = result.coordinates()
+    names = [name for name, dims in result.dims.items() if getattr(result, name) is not None
+             and not set(dims) & {"replica", "control"} and name not in (*labels, "times")]
+    scalars = [name for name, value in vars(result).items()
+               if name not in result.dims and isinstance(value, (int, float, np.number))]
+    errors = {name: error for name in (*names, *scalars) for error in (f"{name}_stderr", f"{name.removesuffix('_mean')}_stderr")
+              if error in names or error in scalars}
+    used = list(dict.fromkeys(dim for name in names for dim in result.dims[name]))
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["quantity", *used, "value", "stderr"])
+    for name in (*names, *scalars):
+        if name in errors.values():
+            continue
+        values = np.asarray(getattr(result, name))
+        stderr = np.asarray(getattr(result, errors[name])) if name in errors else None
+        dims = result.dims.get(name, ())
+        for index in np.ndindex(values.shape):
+            at = dict(zip(dims, index, strict=True))
+            row = [_plain(labels.get(dim, np.arange(1 + at[dim]))[at[dim]]) if dim in at else "" for dim in used]
+            error = "" if stderr is None else _plain(stderr[index])
+            writer.writerow([name.removesuffix("_mean"), *row, _plain(values[index]), error])
+    return text.getvalue().rstrip("\n")
+
+
+def _plain(value: Any) -> Any:
+    return value.item() if hasattr(value, "item") else value
 
 
 def levels(tail: Any) -> str:

@@ -10,6 +10,7 @@ from test_bad_input import JARGON
 
 import jaxq
 from jaxq import cli
+from jaxq.cli_parser import make_parser
 
 MODELS = {
     "supermarket": "--n 20 --d 2 --arrival-rate 0.5",
@@ -89,7 +90,7 @@ def _one_process(monkeypatch):
     """main() sets the number of CPU devices, which a running JAX refuses to change; its parser takes longest, so one does."""
     import jax
 
-    parser, update = cli._parser(), jax.config.update
+    parser, update = make_parser(), jax.config.update
     monkeypatch.setattr(cli, "_parser", lambda: parser)
     monkeypatch.setattr(jax.config, "update", lambda name, value: None if name == "jax_num_cpu_devices" else update(name, value))
 
@@ -105,7 +106,7 @@ def folder(tmp_path):
 
 def leaf(command):
     """The parser of a command."""
-    parser = cli._parser()
+    parser = make_parser()
     for word in command.split():
         parser = next(action for action in parser._actions if isinstance(action, argparse._SubParsersAction)).choices[word]
     return parser
@@ -168,7 +169,7 @@ def test_the_matrix_has_every_command():
         return [found for action in below for word, child in action.choices.items() for found in leaves(child, [*words, word])] \
             or [" ".join(words)]
 
-    assert sorted(leaves(cli._parser(), [])) == sorted(GOOD)
+    assert sorted(leaves(make_parser(), [])) == sorted(GOOD)
 
 
 @pytest.mark.parametrize("command", GOOD)

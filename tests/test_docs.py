@@ -98,7 +98,7 @@ def test_commands_in_the_text_have_the_flags_they_name(page, capsys):
         words = [word for word in span.split() if word not in ("COMMAND", "...")]
         verbs = [word for word in words if re.fullmatch(r"[a-z][a-z-]*", word)]
         with pytest.raises(SystemExit) as end:
-            cli._parser().parse_args([*verbs, "--help"])
+            cli.main([*verbs, "--help"])
         shown = capsys.readouterr().out
         assert end.value.code == 0
         assert all(flag in shown for flag in words if flag.startswith("--")), span

@@ -78,7 +78,7 @@ def test_batches_pass_a_32_bit_boundary():
     found = run.advance(np.full((1, 2), ticks))[0][0]
     k0, k1 = bits.stream(*(key[:2] for key in run.keys), np.uint32(0), bits.BULK)
     with jax.enable_x64(True):
-        step = jax.jit(lambda x, left, b0, b1: batch(model.model, run.tables, x, left, lambda number: _uniform(
+        step = jax.jit(lambda tables, x, left, b0, b1: batch(model.model, tables, x, left, lambda number: _uniform(
             *bits.threefry(b0, b1, jnp.asarray(number, jnp.uint32), np.uint32(0)))))
         for replica in range(2):
             at, again, crossed = start, 0, 0
@@ -86,7 +86,7 @@ def test_batches_pass_a_32_bit_boundary():
             x[:2, 0] = 300, 100
             while at < start + ticks:
                 words = np.uint32(at % 2**32), np.uint32((at >> 32) << 8 | again)
-                x, _, used = step(x, np.array([float(start + ticks - at)]),
+                x, _, used = step(run.tables, x, np.array([float(start + ticks - at)]),
                                   *bits.threefry(k0[replica: replica + 1], k1[replica: replica + 1], *words))
                 crossed += at < 2**32 <= at + int(used[0])
                 at, again = at + int(used[0]), again + 1 if used[0] == 0 else 0

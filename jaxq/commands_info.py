@@ -1,0 +1,133 @@
+"""Commands that run nothing: which models there are, shell completion, and what a run would take (`--dry-run`)."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from . import flags, flags_models, tables
+
+SHELLS = ("bash", "zsh", "tcsh")
+_CLASSES = {"supermarket": "Supermarket", "graph": "GraphSupermarket", "pull": "Pull", "two-queues": "TwoQueues"}
+
+
+def models(options: argparse.Namespace) -> None:
+    """`jaxq models`."""
+    verbs = options.top.commands()
+    rows = [{"model": name, "python": f"jaxq.{_CLASSES[name]}", "commands": [verb for verb, of in verbs.items() if name in of],
+             "description": text, "example": f"jaxq simulate {name} {example} --t-end 10 --replicas 1000"}
+            for name, text, *_, example in options.systems]
+    if options.json:
+        print(json.dumps({"models": rows}))
+        return
+    for row in rows:
+        told = [f"{row['description']} ({row['python']})", ", ".join(row["commands"]), row["example"]]
+        print(tables.lines([(row["model"] if k == 0 else "", line) for k, line in enumerate(told)], width=13))
+
+
+def completion(options: argparse.Namespace) -> None:
+    """`jaxq completion SHELL`."""
+    import shtab
+
+    print(shtab.complete(options.top, options.shell))
+
+
+@dataclass(frozen=True)
+class _Planned:
+    """An ensemble that a command would run: ticks of each replica, and bytes of memory."""
+
+    model: Any
+    replicas: int
+    ticks: float
+    memory: int
+
+
+def dry_run(options: argparse.Namespace) -> None:
+    """What the command would take; the time comes from a trial of about a second with its largest ensemble."""
+    from .algorithms import choose
+    from .engine import Engine
+
+    planned, least = _planned(options, choose)
+    largest = max(planned, key=lambda run: run.ticks * run.replicas * run.model.work)
+    engine = Engine(largest.model, None, np.zeros(2, np.uint32), largest.replicas)
+    began, ticks = time.perf_counter(), 0
+    engine.advance(np.zeros((1, largest.replicas), np.int64))
+    while time.perf_counter() - began - engine.compile_seconds < 1.0 and ticks < 2**40:
+        engine.advance(np.full((1, largest.replicas), engine.call))
+        ticks += engine.call
+    rate = ticks * largest.replicas / (time.perf_counter() - began - engine.compile_seconds)
+    events = sum(run.ticks * run.replicas for run in planned)
+    found = {"ensembles": len(planned), "events": round(events), "at_least": least, "memory": max(run.memory for run in planned),
+             "compile_seconds": engine.compile_seconds * len(planned), "seconds": events / rate, "events_per_second": rate}
+    if options.json:
+        print(json.dumps(found))
+        return
+    more = "at least " if least else ""
+    first = ", the warm-up and the shortest window; --rel-error decides how many more" if least else ""
+    print(tables.lines([
+        ("ensembles", f"{len(planned)} of {largest.replicas} replicas"),
+        ("events", f"{more}{events:.3g}{first}"),
+        ("memory", f"{found['memory'] / 2**30:.2g} GiB beside that of Python and JAX"),
+        ("compilation", f"{engine.compile_seconds:.1f} s" + (" for each ensemble of another shape" if len(planned) > 1 else "")),
+        ("time", f"{more}{events / rate:.3g} s at {rate:.2g} events a second, as the largest ensemble just had in a trial")]))
+
+
+def _planned(options: argparse.Namespace, choose: Any) -> tuple[list[_Planned], bool]:
+    """The ensembles, and whether they may have more ticks than told."""
+    import jax
+
+    from . import memory
+    from .time_average import SEGMENTS as LOOKS
+
+    if options.verb == "simulate" or (options.verb, options.model) == ("study", "supermarket"):
+        return _transient(options, choose), False
+    if options.verb == "stationary":
+        models, windows = [choose(options.build(options), **flags.algorithm(options))], (options.warmup, options.horizon)
+    else:
+        models, windows = _studied(options)
+    runs = []
+    for model in models:
+        relaxation = model.steady().relaxation or 0.0
+        warmup = max(10 * relaxation, 64.0) if windows[0] is None else windows[0]  # at least: it is found on the way
+        ticks = model.clock() * (warmup + (warmup / 4 if windows[1] is None else windows[1]))
+        need = memory.of_stationary(model, model.steady().starts[0], options.replicas, LOOKS, jax.devices())
+        runs.append(_Planned(model, options.replicas, ticks, need.host))
+    return runs, windows[1] is None or (windows[0] is None and relaxation == 0)
+
+
+def _transient(options: argparse.Namespace, choose: Any) -> list[_Planned]:
+    import jax
+
+    from . import memory
+    from .engine import SEGMENTS
+    from .models.supermarket import Supermarket
+
+    if options.verb == "simulate":
+        chain, save = [options.build(options)], options.save
+    else:
+        chain, save = [Supermarket.heavy_traffic(n, options.d, options.beta, options.alpha, replacement=not options.no_replacement)
+                       for n in options.n], "paths"
+    chosen, times = [choose(model, **flags.algorithm(options)) for model in chain], flags.times(options)
+    return [_Planned(model, options.replicas, model.clock() * options.t_end, memory.of_simulate(
+        model, None, options.replicas, times.size, save, SEGMENTS, jax.devices()).host) for model in chosen]
+
+
+def _studied(options: argparse.Namespace) -> tuple[list[Any], tuple[Any, Any]]:
+    """The models of a study of steady states, warm-up and window."""
+    from .graph_study import draw_graph, study_window
+    from .models.graph import GraphSupermarket
+    from .models.pull import Pull
+    from .pull_study import study_horizon
+
+    if options.model == "pull":
+        models: list[Any] = [Pull(n, flags_models.pools(options), routers, options.arrival_rate, options.messages)
+                             for n in options.n for routers in options.routers]
+        return models, (options.warmup, study_horizon(models, options.horizon))
+    models = [GraphSupermarket(draw_graph(kind, options.n, degree, options.graph_seed), options.d, options.arrival_rate,
+                               options.replacement) for kind in options.kinds for degree in options.degrees]
+    return models, study_window(options.arrival_rate, options.warmup, options.horizon)

@@ -23,7 +23,7 @@ from . import _check, hosts
 from .algorithms import algorithm_of, exact_model
 from .chain import Model
 from .ensemble import describe
-from .files import write_whole
+from .files import sweep, write_whole
 
 EVERY = 60.0   # seconds between two checkpoints, by default
 _HEADER, _FORMAT = "checkpoint", 1
@@ -54,6 +54,8 @@ class _File:
             raise ValueError(f"checkpoint must be a new file, or one to go on from; {str(path)!r} exists; add resume, or delete it")
         if exists:
             self.parts = self._read()
+        if hosts.first():
+            sweep(self.path)
 
     def _read(self) -> dict[str, _Part]:
         def refuse(why: str) -> ValueError:

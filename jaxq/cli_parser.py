@@ -35,20 +35,26 @@ def make_parser() -> Parser:
     top.add_argument("--version", action="version", version=f"jaxq {__version__}")
     verbs = top.add_subparsers(dest="verb", metavar="COMMAND", required=True)
 
-    def models(verb: str, text: str) -> Any:
-        return verbs.add_parser(verb, help=text).add_subparsers(dest="model", metavar="MODEL", required=True)
+    def models(verb: str, text: str, example: str) -> Any:
+        told = f"Each model has its flags and their units: jaxq {verb} MODEL --help\n\nexample:  jaxq {verb} {example}"
+        parser = verbs.add_parser(verb, help=text, description=text[0].upper() + text[1:] + ".", epilog=told)
+        return parser.add_subparsers(dest="model", metavar="MODEL", required=True)
 
-    _simulate(models("simulate", "exact ensemble of a model on a time grid"))
-    _stationary(models("stationary", "steady state of a model, with confidence intervals"))
-    _ode(models("ode", "mean-field ODE of a model"))
-    _meanfield(models("meanfield", "fixed point of the mean field and its 1/n correction"))
+    _simulate(models("simulate", "exact ensemble of a model on a time grid",
+                     "supermarket --n 1000 --d 2 --beta 1 --t-end 10 --replicas 1000"))
+    _stationary(models("stationary", "steady state of a model, with confidence intervals",
+                       "supermarket --n 1000 --d 2 --arrival-rate 0.9"))
+    _ode(models("ode", "mean-field ODE of a model", "supermarket --d 2 --arrival-rate 0.9 --t-end 10"))
+    _meanfield(models("meanfield", "fixed point of the mean field and its 1/n correction",
+                      "supermarket --d 2 --arrival-rate 0.9 --n 100"))
     _limit(verbs)
-    study = models("study", "T^n against its limit at growing n; PULL against n and routers; graphs against degree")
+    study = models("study", "T^n against its limit at growing n; PULL against n and routers; graphs against degree",
+                   "--d 2 --beta 1 --n 1000 10000 --t-end 10 --replicas 200 --out-dir study")
     _study(study)
     _study_pull(study)
     _study_graph(study)
     _fit(verbs)
-    _exact(models("exact", "exact solution of a small system"))
+    _exact(models("exact", "exact solution of a small system", "two-queues --capacity 5 --arrival-rate 1.6"))
     _bench(verbs)
     _info(verbs, top)
     return top

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import glob
 import os
 import secrets
 from collections.abc import Callable, Iterable
@@ -20,7 +21,7 @@ def write_whole(path: str | os.PathLike[str], write: Callable[[Path], Any], what
     can be written.
     """
     target = Path(os.path.realpath(_check.path("path", path)))  # a link stays one
-    partial = target.parent / f".{target.stem[:40]}.{secrets.token_hex(4)}.partial{target.suffix}"
+    partial = _partial(target, secrets.token_hex(4))
     try:
         if target.exists() and not target.is_file():
             raise OSError("it is no regular file")
@@ -35,6 +36,17 @@ def write_whole(path: str | os.PathLike[str], write: Callable[[Path], Any], what
     finally:
         with contextlib.suppress(OSError):
             partial.unlink()
+
+
+def sweep(path: Path) -> None:
+    """Remove what programs killed while they wrote `path` have left beside it."""
+    for left in glob.glob(glob.escape(str(_partial(path.resolve(), "\0"))).replace("\0", "*")):
+        with contextlib.suppress(OSError):
+            os.unlink(left)
+
+
+def _partial(target: Path, token: str) -> Path:
+    return target.parent / f".{target.stem[:40]}.{token}.partial{target.suffix}"
 
 
 def _sync(folder: Path) -> None:

@@ -16,16 +16,15 @@ from mkdocs.structure.files import File
 
 _MATH = re.compile(r'<(span|div) class="arithmatex">\\[(\[](.*?)\\[)\]]</\1>', re.DOTALL)
 _LINK = re.compile(r"\]\(([^)\s:#]+)(#[^)\s]*)?\)")
-_BESIDE = ("bench/results/*", "notebooks/*.ipynb", "bench/*.py", "tests/*.py", "*.md", "jaxq/*.py", "CITATION.cff")
+_BESIDE = ("bench/results/*", "bench/*.py", "notebooks/*.ipynb", "jaxq/*.py", "tests/*.py", "CHANGELOG.md", "CONTRIBUTING.md",
+           "CITATION.cff")
 
 
 def on_files(files: Any, config: Any) -> Any:
     """Add the files beside docs/ that a page may link to."""
     root = Path(config.config_file_path).parent
     for path in sorted(path for pattern in _BESIDE for path in root.glob(pattern)):
-        name = path.relative_to(root).as_posix()
-        if path.suffix != ".md" or "/" in name or name in ("CHANGELOG.md", "CONTRIBUTING.md"):
-            files.append(File.generated(config, f"{_place(name)}", abs_src_path=str(path)))
+        files.append(File.generated(config, f"beside/{path.relative_to(root).as_posix()}", abs_src_path=str(path)))
     return files
 
 
@@ -36,7 +35,7 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
 
     def moved(match: re.Match[str]) -> str:
         target = os.path.normpath(os.path.join(os.path.dirname(here), match[1]))
-        place = target.removeprefix("docs/") if target.startswith("docs/") else _place(target)
+        place = target.removeprefix("docs/") if target.startswith("docs/") else f"beside/{target}"
         return f"]({os.path.relpath(place, os.path.dirname(name) or '.')}{match[2] or ''})"
 
     return _LINK.sub(moved, markdown)
@@ -48,7 +47,3 @@ def on_page_content(content: str, **_: Any) -> str:
         return str(convert(html.unescape(match[2]), display="inline" if match[1] == "span" else "block"))
 
     return _MATH.sub(drawn, content)
-
-
-def _place(name: str) -> str:
-    return f"beside/{name}"

@@ -24,6 +24,7 @@ from .algorithms import algorithm_of, exact_model
 from .chain import Model
 from .ensemble import describe
 from .files import sweep, write_whole
+from .leap import Leap
 
 EVERY = 60.0   # seconds between two checkpoints, by default
 _HEADER, _FORMAT = "checkpoint", 1
@@ -49,7 +50,7 @@ class _File:
                 raise ValueError("resume needs the checkpoint to go on from; got none; give checkpoint, the path of its file")
             return
         hosts.first_does(lambda: _check.output("checkpoint", path))
-        exists = hosts.everyone(self.path.exists())[0]
+        exists = hosts.everyone(hosts.first() and self.path.exists())[0]
         if exists and not resume:
             raise ValueError(f"checkpoint must be a new file, or one to go on from; {str(path)!r} exists; add resume, or delete it")
         if exists:
@@ -84,9 +85,11 @@ class _File:
         return parts
 
     def write(self) -> None:
-        self.written = time.monotonic()
-        if not hosts.first():
-            return
+        if hosts.first():
+            self._write()
+        self.written = time.monotonic()  # after it, so that a slow disk does not write all the time
+
+    def _write(self) -> None:
         header = {"versions": _versions(),
                   "parts": {name: {"identity": part.identity, "note": part.note} for name, part in self.parts.items()}}
         arrays = {f"{name}/{key}": array for name, part in self.parts.items() for key, array in part.arrays.items()}
@@ -114,9 +117,14 @@ class Checkpoint:
         self._identity: dict[str, Any] = {}
 
     @classmethod
-    def of(cls, checkpoint: Any, every: float, resume: bool) -> Checkpoint:
-        """What the argument `checkpoint` of a public function is: a path, None, or a `Checkpoint` already."""
-        return checkpoint if isinstance(checkpoint, cls) else cls(checkpoint, every, resume)
+    def of(cls, checkpoint: Any, every: float, resume: bool, function: str) -> Checkpoint:
+        """The part of a public function from its argument `checkpoint`: a path, None, or a `Checkpoint` already. Raises ValueError
+        for a file of another function."""
+        if not isinstance(checkpoint, cls):
+            checkpoint = cls(checkpoint, every, resume)
+            for name in checkpoint._file.parts:
+                _compare({"function": name.partition(".")[0]}, {"function": function})
+        return checkpoint.part(function)
 
     def part(self, name: str, identity: dict[str, Any] | None = None) -> Checkpoint:
         """The part of this name under this one; with an identity, refused by ValueError where another is on file."""
@@ -155,8 +163,10 @@ def identity(model: Model, words: np.ndarray, starts: Any, **more: Any) -> dict[
         grown, state = model.init(start, keys)
         for leaf in jax.tree.leaves((grown.tables(grown.clock()), state)):
             digest.update(np.asarray(leaf).tobytes())
+    if isinstance(model, Leap):
+        more |= {"step": float(model.step), "order": int(model.order)}
     return {"model": describe(exact_model(model)), "algorithm": algorithm_of(model), "seed": int(words[0]) << 32 | int(words[1]),
-            **more, "digest of tables and start": digest.hexdigest()}
+            **more, "number of starts": len(starts), "digest of tables and start": digest.hexdigest()}
 
 
 def prefixed(prefix: Any, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:

@@ -116,6 +116,8 @@ def _join(options: argparse.Namespace, explicit: tuple[str | None, int | None, i
 
 
 def _check_outputs(options: argparse.Namespace) -> None:
+    if getattr(options, "save", None) == "paths" and options.out is None:
+        raise ValueError("--save paths needs --out FILE.nc, where the paths go; got none; give it, or leave --save out")
     if options.csv and options.json:
         raise ValueError("give one of --json and --csv; got both; leave one out")
     given = {flag: _check.output("output", path) for flag, path in (

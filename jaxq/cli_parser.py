@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from . import commands, commands_bench, commands_info, commands_steady, flags_models
-from .flags import Parser, algorithm_flags, leaf, output_flags, run_flags, time_flags
+from .flags import Parser, algorithm_flags, debug_flag, leaf, output_flags, run_flags, time_flags
 from .flags_values import integer, number
 
 _SUPERMARKET = (flags_models.supermarket_flags, flags_models.supermarket)
@@ -222,7 +222,9 @@ def _info(verbs: Any, top: Parser) -> None:
                   "jaxq models")
     parser.set_defaults(systems=MODELS, top=top)
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
+    debug_flag(parser)
     parser = leaf(verbs, "completion", "completion of commands and flags for your shell", commands_info.completion, None,
                   'eval "$(jaxq completion bash)"')
     parser.set_defaults(top=top)
     parser.add_argument("shell", choices=commands_info.SHELLS, help="bash, zsh or tcsh")
+    debug_flag(parser)

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from .bulk import Bulk
 from .engine import Engine
 from .leap import Leap
 from .moments import Moments
@@ -26,7 +27,7 @@ class Cohort:
 
     Of every save time reached so far: moments of the tail (`save="paths"`: the tails (levels, replicas) too, in `paths`),
     `apart`, moments of a leap's coarse tail minus it, and the counters' totals, summed over replicas unless paths are kept.
-    first, last: customers in all replicas at time 0 and at the last of them.
+    first: customers in all replicas at time 0.
     """
 
     def __init__(self, engine: Engine, ts: np.ndarray, save: str) -> None:
@@ -38,23 +39,26 @@ class Cohort:
         self.apart: list[Moments] = []
         self.counters: list[dict[str, Any]] = []
         self.paths: list[np.ndarray] = []
-        self.first = self.last = -1
+        self.first = -1
         self._mark: Any = None
 
     def __iter__(self) -> Iterator[int]:
         if self._mark is None:
             none = np.zeros((1, self.engine.replicas), np.int64)
-            self.first = self.last = int(self._tail(self.engine.advance(none)[0][0]).sum(dtype=np.int64))
+            self.first = int(self._tail(self.engine.advance(none)[0][0]).sum(dtype=np.int64))
         for ticks in self._leaps() if isinstance(self.engine.model, Leap) else self._ticks():
-            self._mark = (self.engine.mark(), len(self.moments), self.last)
+            saved = len(self.moments)
+            between = saved == (self._mark[1] if self._mark else 0)  # on the way to a save time, that decides where batches end
+            aim = float(self.ts[saved]) if between and isinstance(self.engine.model, Bulk) else None
+            self._mark = (self.engine.mark(), saved, aim)
             yield ticks
 
     def arrays(self) -> dict[str, np.ndarray] | None:
         """What `restore` needs to go on from the last yield; None before the first."""
         if self._mark is None:
             return None
-        mark, saved, last = self._mark
-        note: dict[str, Any] = {"times": self.ts[:saved].tolist(), "first": self.first, "last": last,
+        mark, saved, aim = self._mark
+        note: dict[str, Any] = {"times": self.ts[:saved].tolist(), "aim": aim, "first": self.first,
                                 "moments": [list(vars(one).values()) for one in self.moments[:saved]],
                                 "apart": [list(vars(one).values()) for one in self.apart[:saved]]}
         arrays = self.engine.arrays(mark)
@@ -74,8 +78,12 @@ class Cohort:
             raise ValueError(f"ts must begin with the {times.size} save times that the checkpoint has reached, up to "
                              f"{times[-1]:g}, and then go on; got {_some(self.ts)} where it has {_some(times)}; use those, or "
                              "start again without it")
+        if (aim := note["aim"]) is not None and aim not in self.ts[times.size: times.size + 1]:
+            raise ValueError(f"in bulk, save times decide the path: the next after {times.size} must stay {aim:g}, to which the "
+                             f"checkpoint is on the way; got {_some(self.ts[times.size:])} from there on; use it, or start again "
+                             "without it")
         self.engine.restore(arrays)
-        self.first, self.last = note["first"], note["last"]
+        self.first = note["first"]
         self.moments, self.apart = ([Moments(*one) for one in note[name]] for name in ("moments", "apart"))
         if self._keeps_paths:
             self.paths = list(arrays["paths"])
@@ -83,7 +91,7 @@ class Cohort:
             self.counters = [{name.removeprefix("counter "): arrays[name][k] for name in names} for k in range(times.size)]
         else:
             self.counters = note["counters"]
-        self._mark = (self.engine.mark(), times.size, self.last)
+        self._mark = (self.engine.mark(), times.size, aim)
 
     def _ticks(self) -> Iterator[int]:
         engine, replicas = self.engine, self.engine.replicas
@@ -147,14 +155,13 @@ class Cohort:
         model = self.engine.model
         for k, counts in enumerate(saved):
             tail = self._tail(counts)
-            self.moments.append(Moments.of(tail))
-            self.last = self.moments[-1].sums[0]
             self.counters.append({name: total[k] for name, total in counters.items()} if self._keeps_paths else
                                  {name: int(total[k].sum()) for name, total in counters.items()})
             if self._keeps_paths:
                 self.paths.append(tail.astype(np.int32))
             if isinstance(model, Leap):
                 self.apart.append(Moments.of(np.asarray(model.coarse(counts)).astype(np.int64) - tail))
+            self.moments.append(Moments.of(tail))  # last: they say how many times are there, after an interrupt too
 
     def _tail(self, counts: np.ndarray) -> np.ndarray:
         return np.asarray(self.engine.model.tail(counts))

@@ -30,8 +30,6 @@ def simulate(options: argparse.Namespace) -> None:
     from .simulate import simulate as run
 
     model = options.build(options)
-    if options.save == "paths" and not options.out:
-        raise ValueError("--save paths needs --out FILE.nc, where the paths go; got none; give it, or leave --save out")
     try:
         result = run(model, flags.times(options), options.seed, replicas=options.replicas, save=options.save, kernel=options.kernel,
                      progress=options.progress, **flags.algorithm(options), **flags.checkpoint(options))
@@ -92,7 +90,6 @@ def limit(options: argparse.Namespace) -> None:
 
 def study(options: argparse.Namespace) -> None:
     """`jaxq study supermarket`."""
-    from .simulate import Interrupted
     from .study import make_folder, scaling_study
 
     start = options.start
@@ -104,7 +101,7 @@ def study(options: argparse.Namespace) -> None:
                                num_times=options.num_times, replicas=options.replicas, key=options.seed, start=start,
                                replacement=not options.no_replacement, out_dir=folder, progress=options.progress,
                                **flags.algorithm(options), **flags.checkpoint(options))
-    except Interrupted:
+    except KeyboardInterrupt:
         raise Kept(options, f"; the sizes finished are in {folder}" if folder else "") from None
 
     def text() -> str:
@@ -126,7 +123,6 @@ def study(options: argparse.Namespace) -> None:
 def study_pull(options: argparse.Namespace) -> None:
     """`jaxq study pull`."""
     from .pull_study import pull_study
-    from .simulate import Interrupted
     from .study import make_folder
 
     folder = None if options.out_dir is None else make_folder(options.out_dir)
@@ -134,7 +130,7 @@ def study_pull(options: argparse.Namespace) -> None:
         result = pull_study(flags_models.pools(options), options.arrival_rate, n=options.n, routers=options.routers,
                             replicas=options.replicas, key=options.seed, messages=options.messages, warmup=options.warmup,
                             horizon=options.horizon, progress=options.progress, **flags.checkpoint(options))
-    except Interrupted:
+    except KeyboardInterrupt:
         raise Kept(options) from None
 
     def text() -> str:
@@ -149,7 +145,6 @@ def study_pull(options: argparse.Namespace) -> None:
 def study_graph(options: argparse.Namespace) -> None:
     """`jaxq study graph`."""
     from .graph_study import graph_study
-    from .simulate import Interrupted
     from .study import make_folder
 
     folder = None if options.out_dir is None else make_folder(options.out_dir)
@@ -157,7 +152,7 @@ def study_graph(options: argparse.Namespace) -> None:
         result = graph_study(options.kinds, options.degrees, options.n, options.d, options.arrival_rate, options.replicas,
                              options.seed, graph_seed=options.graph_seed, warmup=options.warmup, horizon=options.horizon,
                              replacement=options.replacement, progress=options.progress, **flags.checkpoint(options))
-    except Interrupted:
+    except KeyboardInterrupt:
         raise Kept(options) from None
 
     def text() -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import time
 from dataclasses import dataclass
@@ -57,7 +58,7 @@ def dry_run(options: argparse.Namespace) -> None:
     engine = Engine(largest.model, None, np.zeros(2, np.uint32), largest.replicas)
     began, ticks = time.perf_counter(), 0
     engine.advance(np.zeros((1, largest.replicas), np.int64))
-    while time.perf_counter() - began - engine.compile_seconds < 1.0 and ticks < 2**40:
+    while engine.agree(time.perf_counter() - began - engine.compile_seconds < 1.0 and ticks < 2**40):
         engine.advance(np.full((1, largest.replicas), engine.call))
         ticks += engine.call
     rate = ticks * largest.replicas / (time.perf_counter() - began - engine.compile_seconds)
@@ -121,13 +122,22 @@ def _studied(options: argparse.Namespace) -> tuple[list[Any], tuple[Any, Any]]:
     """The models of a study of steady states, warm-up and window."""
     from .graph_study import draw_graph, study_window
     from .models.graph import GraphSupermarket
+    from .models.pools import listed
     from .models.pull import Pull
-    from .pull_study import study_horizon
+    from .models.supermarket import Supermarket
+    from .pull_study import rival, study_horizon
 
     if options.model == "pull":
-        models: list[Any] = [Pull(n, flags_models.pools(options), routers, options.arrival_rate, options.messages)
+        pools = listed(flags_models.pools(options))
+        models: list[Any] = [Pull(n, pools, routers, options.arrival_rate, options.messages)
                              for n in options.n for routers in options.routers]
-        return models, (options.warmup, study_horizon(models, options.horizon))
-    models = [GraphSupermarket(draw_graph(kind, options.n, degree, options.graph_seed), options.d, options.arrival_rate,
+        window = options.warmup, study_horizon(models, options.horizon)
+        for n in options.n:
+            with contextlib.suppress(ValueError):  # at this load it may have no steady state
+                (other := rival(n, pools, options.arrival_rate)).steady()
+                models.append(other)
+        return models, window
+    models = [Supermarket(options.n, options.d, options.arrival_rate, options.replacement)]  # the complete graph
+    models += [GraphSupermarket(draw_graph(kind, options.n, degree, options.graph_seed), options.d, options.arrival_rate,
                                options.replacement) for kind in options.kinds for degree in options.degrees]
     return models, study_window(options.arrival_rate, options.warmup, options.horizon)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import math
 import time
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -138,10 +139,14 @@ class Engine:
 
         saved = [arrays[f"state{k}"] for k in range(len(jax.tree.leaves(self.state)))]
         model, state = self.model, hosts.gather(self.state)
+        most = max(math.prod(leaf.shape[:-1]) for leaf in saved)
         while shapes(jax.tree.leaves(state)) != shapes(saved):  # it had met longer queues
-            if jax.tree.leaves(state)[0].size > saved[0].size * self.lanes:
+            if max(math.prod(leaf.shape[:-1]) for leaf in jax.tree.leaves(state)) > most:
                 raise ValueError("the state in the checkpoint must be one of this model; its shapes are "
                                  f"{[leaf.shape for leaf in saved]}; start again without it")
+            model, state = model.grow(state)
+        whole = jax.tree.unflatten(jax.tree.structure(state), saved)
+        while np.any(model.program().overflow(whole)):  # and its levels may show in no shape
             model, state = model.grow(state)
         self.model, self.tables = model, model.tables(self.clock)
 
@@ -149,8 +154,7 @@ class Engine:
             return np.concatenate([values, np.asarray(fresh)[..., self.replicas:].astype(values.dtype)], axis=-1)
 
         with self._precision():
-            self.state = jax.tree.map(lambda fresh, values: self._put(lanes(fresh, values)), state,
-                                      jax.tree.unflatten(jax.tree.structure(state), saved))
+            self.state = jax.tree.map(lambda fresh, values: self._put(lanes(fresh, values)), state, whole)
         empty = np.zeros(self.lanes, np.int64)
         self.ticks = lanes(empty, arrays["ticks"])
         self.totals = {name.removeprefix("total "): lanes(empty, total) for name, total in arrays.items()
@@ -172,10 +176,10 @@ class Engine:
             if not np.any(hosts.gather(overflow)[:replicas]):
                 with self._precision():
                     return state, *hosts.gather((saved, counters))
-            self.model, grown = self.model.grow(hosts.gather(self.state) if self._several else self.state)
-            self.tables = self.model.tables(self.clock)
-            with self._precision():
-                self.state = jax.tree.map(self._put, grown)
+            model, grown = self.model.grow(hosts.gather(self.state) if self._several else self.state)
+            tables = model.tables(self.clock)
+            with self._precision():  # all at once: an interrupt finds a model and its own state
+                self.model, self.tables, self.state = model, tables, jax.tree.map(self._put, grown)
 
     @property
     def call(self) -> int:

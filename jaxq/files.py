@@ -7,6 +7,7 @@ import csv
 import glob
 import os
 import secrets
+import zlib
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -40,13 +41,14 @@ def write_whole(path: str | os.PathLike[str], write: Callable[[Path], Any], what
 
 def sweep(path: Path) -> None:
     """Remove what programs killed while they wrote `path` have left beside it."""
-    for left in glob.glob(glob.escape(str(_partial(path.resolve(), "\0"))).replace("\0", "*")):
+    for left in glob.glob(glob.escape(str(_partial(path.resolve(), "\0"))).replace("\0", 8 * "[0-9a-f]")):
         with contextlib.suppress(OSError):
             os.unlink(left)
 
 
 def _partial(target: Path, token: str) -> Path:
-    return target.parent / f".{target.stem[:40]}.{token}.partial{target.suffix}"
+    stem = target.stem if len(target.stem) <= 40 else f"{target.stem[:32]}{zlib.crc32(os.fsencode(target.stem)):08x}"
+    return target.parent / f".{stem}.{token}.partial{target.suffix}"
 
 
 def _sync(folder: Path) -> None:

@@ -107,7 +107,12 @@ def output_flags(parser: Parser) -> None:
         group.add_argument("--csv", action="store_true", help="print CSV, a line for each number, instead of a table"))
     group.add_argument("--out", metavar="FILE.nc", help="write the result as netCDF")
     group.add_argument("--plot", metavar="FILE.png", help="write the figure (.png, .pdf or .svg)")
-    group.add_argument("--debug", action="store_true", help="show the traceback of an error")
+    debug_flag(group)
+
+
+def debug_flag(parser: Any) -> None:
+    """--debug, which `cli.main` reads."""
+    parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
 
 
 # what runs have

@@ -168,7 +168,7 @@ def graph_study(kinds: Sequence[str], degrees: Sequence[int], n: int, d: int, ar
     progress = None if progress is None else _check.flag("progress", progress)
     points = [(kind, degree, draw_graph(kind, n, degree, graph_seed)) for kind in kinds for degree in degrees]
     words = bits.key_words(key)
-    file = Checkpoint.of(checkpoint, every, resume)
+    file = Checkpoint.of(checkpoint, every, resume, "graph_study")
     limit = fixed_point(Supermarket(n, d, rate, replacement))
 
     def measure(model: Model, index: int) -> Stationary:

@@ -22,6 +22,7 @@ from .chain import Model
 GIB = 2.0**30        # estimates above it are told
 _STATE, _SAVED = 4, 3  # copies at once of the state (before, after, each cut in blocks) and of the saved counts (also being summed)
 _POISSON, _LOOKS = 230, 4  # bytes of a replica's Poisson path; sums over looks that live together in `stationary`
+_REMEMBERED = 8            # more of them in a run of some doublings whose watches remember, for a checkpoint
 
 
 @dataclass(frozen=True)
@@ -43,18 +44,22 @@ class _Lane:
     counters: int
 
 
-def of_simulate(model: Model, initial: Any, replicas: int, times: int, save: str, segments: int, devices: Sequence[Any]) -> Need:
-    """Memory of `simulate` with `times` save times, `segments` of them in one call of the engine."""
+def of_simulate(model: Model, initial: Any, replicas: int, times: int, save: str, segments: int, devices: Sequence[Any], *,
+                kept: bool = False) -> Need:
+    """Memory of `simulate` with `times` save times, `segments` of them in one call of the engine; `kept` in a checkpoint."""
     lane = _lane(model, initial)
     paths = times * (8 * lane.levels + 16 * lane.counters) if save == "paths" else 0  # as they come, and as one array
-    return _engine(lane, replicas, segments, devices, _POISSON + 16 * segments + paths)
+    file = paths + 2 * (lane.state + 8 * lane.counters + 8) if kept else 0  # the part as written last, and the next
+    return _engine(lane, replicas, segments, devices, _POISSON + 16 * segments + paths + file)
 
 
-def of_stationary(model: Model, initial: Any, replicas: int, segments: int, devices: Sequence[Any]) -> Need:
-    """Memory of `stationary`: sums over looks are float64, for each replica."""
+def of_stationary(model: Model, initial: Any, replicas: int, segments: int, devices: Sequence[Any], *,
+                  kept: bool = False) -> Need:
+    """Memory of `stationary`: sums over looks are float64, for each replica; `kept` in a checkpoint."""
     lane = _lane(model, initial)
     sums = 8 * (2 * lane.pools + 1) * lane.levels + 64
-    return _engine(lane, replicas, segments, devices, _LOOKS * sums + 16 * segments)
+    file = _REMEMBERED * sums + 2 * (lane.state + 8 * lane.counters + 8) if kept else 0
+    return _engine(lane, replicas, segments, devices, _LOOKS * sums + 16 * segments + file)
 
 
 def _engine(lane: _Lane, replicas: int, segments: int, devices: Sequence[Any], more: int) -> Need:

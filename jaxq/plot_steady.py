@@ -109,7 +109,7 @@ def pull(result: Any) -> Any:
 def bike_sharing(result: Any, *, ax: Any = None) -> Any:
     """Problematic stations against fleet size, with the choice between two stations and without. Returns the axes."""
     for k, (values, best, least, label) in enumerate((
-            (result.problematic, result.best_fleet, result.best_problematic, "emptier of two stations"),
+            (result.problematic, result.best_fleet, result.best_problematic, "emptier of two neighbours"),
             (result.plain_problematic, result.plain_best_fleet, result.plain_best_problematic, "one station"))):
         ax.plot(result.fleet, values, color=COLOURS[k], linestyle=("-", "--")[k], linewidth=1.2, label=label)
         ax.plot(best, least, color=COLOURS[k], marker=MARKERS[k], markersize=5)

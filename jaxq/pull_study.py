@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from . import _check, bits, files
+from .chain import Model
 from .checkpoint import EVERY, Checkpoint
 from .ensemble import Result
 from .models.classes import SupermarketClasses
@@ -94,7 +95,7 @@ def pull_study(pools: Sequence[Pool], arrival_rate: float, *, n: Any, routers: A
     warmup = None if warmup is None else _check.real("warmup", warmup, 0.0, open_low=True)
     horizon = study_horizon(models.values(), horizon)
     words = bits.key_words(key)
-    file = Checkpoint.of(checkpoint, every, resume)
+    file = Checkpoint.of(checkpoint, every, resume, "pull_study")
 
     spent = {"seconds": 0.0, "compile_seconds": 0.0}
 
@@ -106,12 +107,10 @@ def pull_study(pools: Sequence[Pool], arrival_rate: float, *, n: Any, routers: A
         return result
 
     table: dict[str, list[Any]] = {name: [] for name in PullStudy.dims if name not in ("n", "routers")}
-    alike = all(pool.rate == 1 and pool.buffer is None for pool in pools)
     for size in sizes:
         row = [run(models[size, count], count) for count in counts]
-        rival: Any = Supermarket(size, 2, arrival_rate) if alike else SupermarketClasses(size, pools, 2, arrival_rate)
         try:
-            other = run(rival, 0)
+            other = run(rival(size, pools, arrival_rate), 0)
         except ValueError:  # at this load it has no steady state
             other = None
         for name in (*_MEASURES, "warmup"):
@@ -124,6 +123,12 @@ def pull_study(pools: Sequence[Pool], arrival_rate: float, *, n: Any, routers: A
     return PullStudy(attributes, np.array(sizes), np.array(counts), **{name: np.array(values) for name, values in table.items()},
                      arrival_rate=arrival_rate, horizon=horizon, replicas=replicas,
                      seed=int(words[0]) << 32 | int(words[1]))
+
+
+def rival(n: int, pools: Sequence[Pool], arrival_rate: float) -> Model:
+    """Join the shorter of two on the same servers."""
+    alike = all(pool.rate == 1 and pool.buffer is None for pool in pools)
+    return Supermarket(n, 2, arrival_rate) if alike else SupermarketClasses(n, pools, 2, arrival_rate)
 
 
 def study_horizon(models: Iterable[Pull], horizon: float | None) -> float:

@@ -65,11 +65,11 @@ def simulate(model: Model, ts: Any, key: Any, *, replicas: int, initial: Any = N
     replicas = _check.integer("replicas", replicas, 1, 2**31 - 1, "give the number of independent copies")
     segments = min(SEGMENTS, 1 << (ts.size - 1).bit_length())
     chosen, on = choose(model, algorithm, step, order), _check.devices(devices)
-    memory.check(memory.of_simulate(chosen, initial, replicas, ts.size, save, segments, on), on,
+    memory.check(memory.of_simulate(chosen, initial, replicas, ts.size, save, segments, on, kept=checkpoint is not None), on,
                  "use fewer replicas" if save == "moments" else 'use save="moments", fewer times or fewer replicas')
-    file = Checkpoint.of(checkpoint, every, resume)
+    file = Checkpoint.of(checkpoint, every, resume, "simulate")
     if file.kept:
-        file = file.part("simulate", identity(chosen, words, [initial], step=step, order=order, save=save))
+        file = file.part("run", identity(chosen, words, [initial], save=save))
 
     def cohort(first: int, count: int) -> Cohort:
         return Cohort(Engine(chosen, initial, words, count, devices=devices, block=block, chunk=chunk, segments=segments,

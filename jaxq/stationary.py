@@ -77,10 +77,11 @@ def stationary(model: Model, key: Any, *, replicas: int, rel_error: float = 0.00
     known, words = model.steady(), bits.key_words(key)
     starts = (initial,) if initial is not None else known.starts if replicas >= _PAIR else known.starts[:1]
     on = _check.devices(devices)
-    memory.check(memory.of_stationary(model, starts[0], replicas, SEGMENTS, on), on, "use fewer replicas")
-    file = Checkpoint.of(checkpoint, every, resume)
+    memory.check(memory.of_stationary(model, starts[0], replicas, SEGMENTS, on, kept=checkpoint is not None), on,
+                 "use fewer replicas")
+    file = Checkpoint.of(checkpoint, every, resume, "stationary")
     if file.kept:
-        file = file.part("stationary", identity(model, words, starts, step=step, order=order))
+        file = file.part("run", identity(model, words, starts))
     with progress_bar(0, progress) as bar:
         run = _Run(model, known, starts, words, replicas, devices, block, bar, file)
         try:
@@ -108,13 +109,14 @@ class _Run:
         self.watches: list[Watches] = []
         note: dict[str, Any] = {"replicas": [[]] * len(starts), "seconds": 0.0} if file.saved is None else file.saved.note
         sizes, self.before = note["replicas"], note["seconds"]
-        if sum(map(sum, sizes)) > replicas:
-            raise ValueError(f"replicas must be at least the {sum(map(sum, sizes))} of the checkpoint; got {replicas}")
+        shares = [replicas // len(starts) + (k < replicas % len(starts)) for k in range(len(starts))]
+        if any(sum(own) > share for own, share in zip(sizes, shares, strict=True)):  # the second start may not have begun
+            least = max(len(starts) * (sum(own) - 1) + k + 1 for k, own in enumerate(sizes))
+            raise ValueError(f"replicas must be at least the {least} of the checkpoint; got {replicas}")
         for k, start in enumerate(starts):
             own = words if k == 0 else np.concatenate(bits.fold_in(words, np.array([2**32 - k], np.uint32)))
-            share = replicas // len(starts) + (k < replicas % len(starts))
             several, first = [], 0
-            for j, size in enumerate([*sizes[k], share - sum(sizes[k])]):
+            for j, size in enumerate([*sizes[k], shares[k] - sum(sizes[k])]):
                 if size:
                     make = functools.partial(Engine, model, start, own, size, devices=devices, block=block, segments=SEGMENTS,
                                              first=first)
@@ -123,6 +125,7 @@ class _Run:
                     if file.saved is not None and j < len(sizes[k]):
                         several[-1].restore(under(f"{k}.{j}", file.saved.arrays))
             self.watches.append(Watches(several))
+        self.bar.update(sum(int(engine.ticks[: engine.replicas].sum()) for engine in self.engines()))
         self.clock = self.engines()[0].clock
         self.unit = max(1, round(self.clock)) if isinstance(model, Leap) else 2 * int(model.n)  # ticks in about a mean service time
         self.cells: list[list[Sums]] = []  # of the window, in order, each with its sums for every start

@@ -116,7 +116,7 @@ def scaling_study(d: int, beta: float, alpha: float = 0.5, *, n: Any, t_end: flo
                       "not hold; the comparison is an experiment", stacklevel=2)
     models = [Supermarket.heavy_traffic(size, d, beta, alpha, replacement=replacement) for size in sizes]
     run = {"algorithm": algorithm, "step": step, "order": order, "devices": devices, "progress": progress}
-    file = Checkpoint.of(checkpoint, every, resume)
+    file = Checkpoint.of(checkpoint, every, resume, "scaling_study")
     for model in models:
         choose(model, algorithm, step, order)
     starts = [_start(model, start, beta, alpha) for model in models]  # all refusals come before the first run

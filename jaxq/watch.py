@@ -57,16 +57,14 @@ class Watch:
     def skip(self, ticks: int) -> None:
         """Let the replicas have so many ticks."""
         self._at += ticks
-        if self._answered == len(self._looks) and self._ticks > self._at:
-            self._begin_again(self._at)
-        self._reach(self._at)
+        self._be_there()
 
     def look(self, gaps: np.ndarray, *, controls: bool = True) -> Sums:
         """Sums over one look after gaps[0] ticks, one after gaps[1] more, and so on; flow and second are 0 without `controls`."""
         gaps = np.asarray(gaps, np.int64)
         call = self._recalled(gaps) or _Look(self._at, gaps)
         ends = call.start + np.cumsum(gaps)
-        if self._ticks == self._at:
+        if self._ticks == call.start + int(gaps[: call.done].sum()):  # an engine that began again comes here with none
             self._before = self.engine.totals
         if self._answered >= len(self._looks) - 1:
             self._looks[self._answered:] = [call]
@@ -138,15 +136,14 @@ class Watch:
     def _recalled(self, gaps: np.ndarray) -> _Look | None:
         """What is known of a call, with these gaps; None for a call that is new."""
         if self._answered == len(self._looks):
-            if self._ticks > self._at + gaps[0]:
-                self._begin_again(self._at)
+            self._be_there()
             return None
         known = self._looks[self._answered]
         done, last = known.done, self._answered == len(self._looks) - 1
         fits = known.start == self._at and np.array_equal(known.gaps[:done], gaps[:done])
         if last:
-            ahead = self._at + int(gaps[: done + 1].sum())  # where the next look is, if there is one
-            fits = fits and (done == gaps.size or self._ticks <= ahead)
+            behind, ahead = (self._at + int(gaps[:looks].sum()) for looks in (done, done + 1))  # the last look, the next if any
+            fits = fits and (done == gaps.size or behind <= self._ticks <= ahead)
         else:
             fits = fits and done == gaps.size
         if fits:
@@ -154,6 +151,13 @@ class Watch:
         self._looks = self._looks[: self._answered]
         self._begin_again(self._at)
         return None
+
+    def _be_there(self) -> None:
+        """Have the engine where the caller is, unless it is known what was seen from there."""
+        if self._answered == len(self._looks):
+            if self._ticks > self._at:
+                self._begin_again(self._at)
+            self._reach(self._at)
 
     def _begin_again(self, tick: int) -> None:
         """A new engine, at this tick: the one there is has been elsewhere."""

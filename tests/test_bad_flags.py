@@ -31,7 +31,7 @@ GOOD = {
     "exact supermarket": "--n 3 --d 2 --arrival-rate 0.5 --buffer 3",
     "exact pull": "--n 4 --routers 1 --arrival-rate 0.5 --buffers 3",
     "exact two-queues": MODELS["two-queues"],
-    "bench": ""}
+    "bench": "", "models": "", "completion": "bash"}
 
 TEXT = ["x", "", "ü", "1,5", "1j", "1+0j", "True", "None", "[1]", "nan", "-nan", "inf", "-inf", "1e400", "0x10", "x" * 5000, "a\nb", "٣x"]
 HUGE = ["9" * 400, "9" * 5000]
@@ -57,7 +57,7 @@ ALIASES = {"--out": "output", "--plot": "output|figure", "--checkpoint": "output
            "--graph": "graph", "--seed": "seed", "--start": "start|T", "--coordinator": "processes", "--num-processes": "processes",
            "--process-id": "processes", "data": "fit|load|file|columns", "--fractions": "fraction",
            "--service-rates": "rate", "--buffers": "buffer", "--alpha": "beta", "--eta": "beta|alpha", "--rows": "--rows",
-           "--degrees": "degree", "--t-end": "ts|t_end", "--every": "every", "--num-times": "num_times"}
+           "--degrees": "degree", "--t-end": "ts|t_end", "--every": "every", "--num-times": "num_times", "shell": "completion"}
 
 #: Flags that are good alone and contradict each other, or would be ignored without a word.
 TOGETHER = [
@@ -91,7 +91,7 @@ def _one_process(monkeypatch):
     import jax
 
     parser, update = make_parser(), jax.config.update
-    monkeypatch.setattr(cli, "_parser", lambda: parser)
+    monkeypatch.setattr(cli, "make_parser", lambda: parser)
     monkeypatch.setattr(jax.config, "update", lambda name, value: None if name == "jax_num_cpu_devices" else update(name, value))
 
 

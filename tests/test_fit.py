@@ -10,13 +10,14 @@ import jax.numpy as jnp
 import matplotlib as mpl
 import numpy as np
 import pytest
-import xarray
+from results import made
 from scipy import stats
 
 import jaxq
 from jaxq import fit_data, fit_errors, fit_likelihood, plot
 from jaxq.fit import fit_scaling
 from jaxq.refined import constants, fixed_point_density
+from jaxq.steady_state import Stationary
 
 mpl.use("Agg")
 SIZES = np.array([1e3, 1e4, 1e5, 1e6])
@@ -43,8 +44,9 @@ def _theory(rate, inverse_n, d):
 def as_result(n, d, tails):
     """What `stationary` saves, of replica averages (replica, level)."""
     model = {"name": "Supermarket", "n": int(n), "d": d, "replacement": True, "buffer": None}
-    return xarray.Dataset({"replica_tail": (("replica", "level"), tails)},
-                          attrs={"result": "Stationary", "model": json.dumps(model)})
+    replicas, levels = (np.zeros(size, int) for size in tails.shape)
+    whole = made(Stationary).to_xarray().isel(replica=replicas, level=levels).assign_coords(level=1 + np.arange(levels.size))
+    return whole.assign(replica_tail=(("replica", "level"), tails)).assign_attrs(model=json.dumps(model))
 
 
 @pytest.fixture(scope="module")

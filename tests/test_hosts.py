@@ -226,7 +226,7 @@ EXPLICIT = ["--coordinator", "localhost:9999", "--num-processes", "2", "--proces
     (["--distributed", *EXPLICIT, "0"], "either --distributed, on a cluster that JAX knows, or all of"),
     ([*EXPLICIT, "2"], "process_id must be an integer at least 0 and at most 1; got 2; processes are numbered from 0\n"),
     ([*EXPLICIT, "-1"], "process_id must be an integer at least 0"),
-    ([*EXPLICIT, "0", "--num-processes", "0"], "num_processes must be an integer at least 1; got 0"),
+    ([*EXPLICIT, "0", "--num-processes", "0"], "num_processes must be an integer at least 1 and at most 1000000; got 0"),
     ([*EXPLICIT, "0", "--coordinator", "localhost"], "coordinator must be HOST:PORT with a port from 1 to 65535; got 'localhost'"),
     ([*EXPLICIT, "0", "--coordinator", "localhost:99999"], "got 'localhost:99999'"),
     ([*EXPLICIT, "x"], "--process-id must be an integer; got 'x'")])

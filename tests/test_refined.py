@@ -1,8 +1,7 @@
 """The refined mean field and the linear noise against exact chains, closed forms, published values and 50-digit arithmetic."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from types import SimpleNamespace
 from typing import Any
 
 import jax
@@ -12,9 +11,11 @@ import numpy as np
 import pytest
 import scipy.linalg
 from epidemic import Epidemic
+from results import made
 
 import jaxq
 from jaxq import Pool, Pull, Supermarket, SupermarketClasses, exact
+from jaxq.ensemble import Ensemble
 from jaxq.linear_noise import linear_noise
 from jaxq.rates_model import RatesModel
 from jaxq.refined import constants, fixed_point_density, lyapunov, refined
@@ -242,7 +243,7 @@ def test_single_systems_of_the_exact_chain_in_time():
 
 def test_the_figure_shows_the_band(epidemics, tmp_path):
     band = epidemics[0]
-    result = SimpleNamespace(times=band.times, tail_mean=band.tail, tail_stderr=band.tail_stdev / 10)
+    result = replace(made(Ensemble), times=band.times, tail_mean=band.tail, tail_stderr=band.tail_stdev / 10)
     axes = jaxq.plot.tails(result, band)
     drawn = axes.collections[-2].get_paths()[0].vertices  # the last one is the legend's
     for sign in (-1, 1):

@@ -120,7 +120,7 @@ def test_files_that_are_none_of_ours_are_refused(tmp_path):
     (tmp_path / "bad.nc").write_bytes(b"nonsense")
     with pytest.raises(ValueError, match="load needs a netCDF file written by jaxq"):
         jaxq.load(tmp_path / "bad.nc")
-    with pytest.raises(ValueError, match="path that can be written"):
+    with pytest.raises(ValueError, match="could not be written to"):
         jaxq.simulate(MODEL, [1.0], 0, replicas=2).save(tmp_path / "missing" / "run.nc")
 
 

@@ -12,6 +12,7 @@ from fractions import Fraction
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from . import _check
@@ -123,3 +124,13 @@ def split64(value: int) -> tuple[np.uint32, np.uint32]:
     """(high, low) words of 0 <= value < 2**64; 2**64 itself, a certain event, becomes 2**64 - 1 (off by 2**-64)."""
     value = min(_check.integer("value", value, 0, 2**64), 2**64 - 1)
     return np.uint32(value >> 32), np.uint32(value & 0xFFFFFFFF)
+
+
+def below(fraction: Any, bound: Any) -> Any:
+    """A rank below `bound` from a uniform fraction of one or two words."""
+    return mulhi32(fraction[0], bound) if len(fraction) == 1 else mulhi64(fraction[0], fraction[1], bound)
+
+
+def total(rows: Words) -> Any:
+    """The sum of rows over their first axis as int32, whatever x64 is."""
+    return jnp.sum(rows, axis=0, dtype=np.int32)

@@ -190,13 +190,13 @@ class PopulationModel(Model):
     def guess(self) -> np.ndarray:
         """Densities (states,) near the mean field's fixed point, or just a state from which the flow finds it (host)."""
 
-    @abc.abstractmethod
     def empty(self) -> np.ndarray:
-        """Densities (states,) of the mean field with no customers, where it starts unless told otherwise (host)."""
+        """Densities (states,) of the mean field with no customers, where it starts unless told otherwise (host): 0."""
+        return np.zeros(self.jumps.shape[1])
 
-    @abc.abstractmethod
     def margin(self, x: jax.Array) -> Any:
         """How far density x is from where the drift stops being smooth and the mean field loses its meaning; inf: nowhere."""
+        return np.inf
 
     def drift(self, x: jax.Array, inverse_n: Any = 0.0) -> jax.Array:
         """dx/dt of the mean field, (states,): rates @ jumps."""

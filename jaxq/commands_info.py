@@ -98,7 +98,8 @@ def _planned(options: argparse.Namespace, choose: Any) -> tuple[list[_Planned], 
         ticks = model.clock() * (warmup + (warmup / 4 if windows[1] is None else windows[1]))
         need = memory.of_stationary(model, model.steady().starts[0], options.replicas, LOOKS, jax.devices())
         runs.append(_Planned(model, options.replicas, ticks, need.host))
-    return runs, windows[1] is None or (windows[0] is None and relaxation == 0)
+    found = windows[0] is None and any(not model.steady().relaxation for model in models)
+    return runs, windows[1] is None or found
 
 
 def _transient(options: argparse.Namespace, choose: Any) -> list[_Planned]:
@@ -122,13 +123,12 @@ def _studied(options: argparse.Namespace) -> tuple[list[Any], tuple[Any, Any]]:
     """The models of a study of steady states, warm-up and window."""
     from .graph_study import draw_graph, study_window
     from .models.graph import GraphSupermarket
-    from .models.pools import listed
     from .models.pull import Pull
     from .models.supermarket import Supermarket
     from .pull_study import rival, study_horizon
 
     if options.model == "pull":
-        pools = listed(flags_models.pools(options))
+        pools = flags_models.pools(options)
         models: list[Any] = [Pull(n, pools, routers, options.arrival_rate, options.messages)
                              for n in options.n for routers in options.routers]
         window = options.warmup, study_horizon(models, options.horizon)

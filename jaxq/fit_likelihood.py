@@ -16,7 +16,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from .mean_field import mean_field_path
-from .models.supermarket import Supermarket, exponents
+from .models.levels import exponents
+from .models.supermarket import Supermarket
 from .refined import constants
 
 PREDICTIONS = ("refined", "fixed-point", "transient")

@@ -78,9 +78,3 @@ class RatesModel(PopulationModel):
 
     def guess(self) -> np.ndarray:
         return np.zeros(self.jumps.shape[1])
-
-    def empty(self) -> np.ndarray:
-        return np.zeros(self.jumps.shape[1])
-
-    def margin(self, x: jax.Array) -> float:
-        return np.inf

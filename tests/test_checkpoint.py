@@ -13,7 +13,9 @@ import pytest
 
 import jaxq
 from jaxq import cli
+from jaxq.bulk import Bulk
 from jaxq.checkpoint import Checkpoint
+from jaxq.cohort import Cohort
 from jaxq.engine import Engine
 from jaxq.simulate import Interrupted
 
@@ -78,10 +80,16 @@ def test_an_ended_run_goes_on_bit_for_bit(tmp_path, ends, name):
 def test_a_finished_run_is_read_not_run(tmp_path, monkeypatch):
     file = tmp_path / "run.npz"
     first = jaxq.simulate(SMALL, TS, 3, replicas=5, checkpoint=file)
+    tall = {"ts": [0.0, 200.0], "key": 3, "replicas": 4, "checkpoint": tmp_path / "tall.npz"}  # levels that show in no shape
+    taller = jaxq.simulate(jaxq.TwoQueues(None, 2.2), **tall)
+    assert taller.tail_mean.shape[1] > 2 * jaxq.TwoQueues(None, 2.2).levels
     monkeypatch.setattr(Engine, "advance", lambda *_: pytest.fail("nothing was left to do"))
     again = jaxq.simulate(SMALL, TS, 3, replicas=5, checkpoint=file, resume=True)
     same(again, first)
     assert again.seconds >= first.seconds
+    same(jaxq.simulate(jaxq.TwoQueues(None, 2.2), resume=True, **tall), taller)
+    with pytest.raises(ValueError, match="function 'stationary', the file 'simulate'"):
+        jaxq.stationary(SMALL, 3, replicas=5, checkpoint=file, resume=True)
 
 
 STEADY = {"doubling": {"replicas": 70, "rel_error": 0.02}, "batches": {"replicas": 9, "rel_error": 0.04},
@@ -118,6 +126,30 @@ def test_replicas_that_were_looked_at_elsewhere_begin_again(tmp_path):
     with pytest.warns(UserWarning, match="9 replicas of the checkpoint began again from time 0"):
         found = jaxq.stationary(SMALL, 3, replicas=70, rel_error=0.05, checkpoint=file, resume=True)
     same(found, jaxq.stationary(SMALL, 3, replicas=70, rel_error=0.05))
+
+
+@pytest.mark.parametrize("call", [4, 20])
+def test_replicas_that_begin_again_may_be_ended_there(tmp_path, ends, call):
+    """A shorter window: on their way back to a look that was answered, and beyond it."""
+    file, short = tmp_path / "run.npz", STEADY["horizon"] | {"horizon": 60.0}
+    jaxq.stationary(SMALL, 3, checkpoint=file, **STEADY["horizon"])
+    ends(call)
+    with pytest.raises(Interrupted):
+        jaxq.stationary(SMALL, 3, checkpoint=file, every=0.0, resume=True, **short)
+    same(jaxq.stationary(SMALL, 3, checkpoint=file, resume=True, **short), jaxq.stationary(SMALL, 3, **short))
+
+
+def test_in_bulk_the_next_save_time_stays(tmp_path):
+    """Batches of a replica that was there already ended at it."""
+    def cohort(ts):
+        return Cohort(Engine(Bulk(SMALL), None, np.zeros(2, np.uint32), 2), np.array(ts), "moments")
+
+    run = cohort([0.0, 900.0, 1000.0])
+    next(left for left in iter(run) if run.moments and left > 2**15)
+    for ts in ([0.0, 1000.0], [0.0]):
+        with pytest.raises(ValueError, match="the next after 1 must stay 900"):
+            cohort(ts).restore(run.arrays())
+    cohort([0.0, 900.0]).restore(run.arrays())
 
 
 @pytest.mark.slow
@@ -167,7 +199,7 @@ def test_another_version_is_refused(finished, monkeypatch):
 
 
 def test_what_a_kill_during_a_write_left_is_swept(tmp_path):
-    names = [".run[1].0a1b2c3d.partial.npz", ".run[1].0a1b2c3d.partial.nc", ".other.0a1b2c3d.partial.npz", "run[1].npz"]
+    names = [".run[1].0a1b2c3d.partial.npz", ".run[1].0a1b2c3d.partial.nc", ".run[1].2.0a1b2c3d.partial.npz", "run[1].npz"]
     for name in names[:3]:
         (tmp_path / name).touch()
     jaxq.simulate(SMALL, TS, 3, replicas=5, checkpoint=tmp_path / "run[1].npz", resume=True)

@@ -170,7 +170,7 @@ class SupermarketClasses(PopulationModel, leaves=("n", "pools", "arrival_rate"))
         # the list; at a service its places all hold the one server, at a null tick n, which is none
         listed = [place.astype(np.uint32) for place in (jnp.where(arrival, mark[0], ~mark[0]), *mark[1: self.d])]
         # below a pool's start the difference wraps around, above its end it is no smaller than its servers
-        lengths = [_count(server[None] - start[: len(more)] < more) for server in listed]
+        lengths = [bits.total(server[None] - start[: len(more)] < more) for server in listed]
         length, server = functools.reduce(jnp.minimum, lengths), listed[0]
         if self.d > 1:
             tied = [(other == length).astype(np.uint32) for other in lengths]
@@ -297,13 +297,3 @@ class SupermarketClasses(PopulationModel, leaves=("n", "pools", "arrival_rate"))
         taken = np.zeros(self.d) if self.replacement else np.arange(self.d) * inverse_n
         only = np.prod(np.maximum(share[:, None] - taken, 0.0) / (1 - taken), axis=1)
         return bool(np.any(self.arrival_rate * only >= np.cumsum([float(pool.fraction * pool.rate) for pool in pools])))
-
-    def empty(self) -> np.ndarray:
-        return np.zeros(sum(self.depths))
-
-    def margin(self, x: jax.Array) -> float:
-        return np.inf
-
-
-def _count(rows: jax.Array) -> jax.Array:
-    return jnp.sum(rows.astype(np.int32), axis=0, dtype=np.int32)

@@ -24,7 +24,8 @@ from .. import _check, bits
 from ..chain import Model, Steady, ceil_clock
 from ..graphs import Graph
 from . import graph_draw, graph_start
-from .supermarket import MAX_D, exponents
+from .levels import exponents
+from .supermarket import MAX_D
 
 #: Vertices above which one replica is advanced at a time. Ticks of many replicas side by side are vector operations, but
 #: touch memory all over; the lengths of one replica, a byte each, stay in the cache, and XLA compiles its ticks, scalar reads

@@ -131,7 +131,7 @@ class Pull(PopulationModel, leaves=("n", "pools", "arrival_rate")):
             router, pick = bits.mulhi32(lo, routers), [lo * routers]
         else:
             router, *pick = bits.next_rank(rest[0], rest[1], routers)
-        rank = _below(pick, within)
+        rank = bits.below(pick, within)
         arrival = before[0]
         server = jnp.where(arrival | ~before[1], start + rank, tables["n"])
         move = jnp.where(arrival, router.astype(np.int32), -((router + np.uint32(1)) * stride).astype(np.int32))
@@ -156,13 +156,13 @@ class Pull(PopulationModel, leaves=("n", "pools", "arrival_rate")):
         for pool in pools:
             first, stride = classes.first(pool), classes.stride(pool)
             edges = ends[first: first + self.routers * stride + 1: stride]
-            starts.append(_sum(jnp.where(chosen, edges[:-1], np.int32(0))))
-            held.append(_sum(jnp.where(chosen, edges[1:] - edges[:-1], np.int32(0))))
+            starts.append(bits.total(jnp.where(chosen, edges[:-1], np.int32(0))))
+            held.append(bits.total(jnp.where(chosen, edges[1:] - edges[:-1], np.int32(0))))
         messages = sum(held[1:], held[0])
         rank = jnp.zeros_like(messages)
         if pick:
-            rank = _below(pick, messages.astype(np.uint32)).astype(np.int32)
-            rank = _sum(jnp.stack([rank, jnp.zeros_like(rank)]))  # else XLA multiplies again for every row below
+            rank = bits.below(pick, messages.astype(np.uint32)).astype(np.int32)
+            rank = bits.total(jnp.stack([rank, jnp.zeros_like(rank)]))  # else XLA multiplies again for every row below
         before = jnp.zeros_like(messages)
         for pool in pools:  # a message there decides the server, else it is the uniform one of the mark
             here = (rank >= before) & (rank < before + held[pool])
@@ -170,7 +170,7 @@ class Pull(PopulationModel, leaves=("n", "pools", "arrival_rate")):
             before = before + held[pool]
 
         first_facts, changes = classes.facts(tuple(buffer is None for buffer in self.buffers))
-        facts = np.int32(first_facts) + _sum(jnp.where(ends <= server[None], changes[:, None], np.int32(0)))
+        facts = np.int32(first_facts) + bits.total(jnp.where(ends <= server[None], changes[:, None], np.int32(0)))
         at, arrived, counted = facts & FIELD, facts >> ARRIVED & FIELD, facts >> FLAGS
         arrival = move >= 0
         if self.stale:  # a server that is found without its message keeps it
@@ -295,12 +295,3 @@ class Pull(PopulationModel, leaves=("n", "pools", "arrival_rate")):
         """
         busy = pull_theory.equilibrium(self.pools, self.arrival_rate).nu
         return pull_start.split_idle(self, np.array([pool.fraction for pool in self.pools]) - busy, busy)
-
-
-def _sum(rows: jax.Array) -> jax.Array:
-    return jnp.sum(rows, axis=0, dtype=np.int32)
-
-
-def _below(fraction: Any, bound: Any) -> Any:
-    """A rank below `bound` from a uniform fraction of one or two words."""
-    return bits.mulhi32(fraction[0], bound) if len(fraction) == 1 else bits.mulhi64(fraction[0], fraction[1], bound)

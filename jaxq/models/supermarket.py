@@ -24,10 +24,10 @@ import numpy as np
 from .. import _check, bits
 from ..chain import PopulationModel, Steady, ceil_clock
 from . import pools, ranks
+from .levels import LEVELS, choose_levels, exponents
 
 MAX_D = 64            # sampled rank by rank up to here
 MAX_FULL = 2**16      # d = n, join the shortest queue, up to here
-_LEVELS = (8, 12, 16, 24, 32, 48, 64)
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class Supermarket(PopulationModel, leaves=("n", "arrival_rate", "eta")):
         concrete = known and isinstance(rate, float)
         eta = None if self.eta is None else _check.real("eta", self.eta, 0.0, open_low=True)
         levels = self.buffer or _check.integer("levels", self.levels, 0, _check.MOST_LEVELS) or (
-            _choose_levels(n, d, rate) if concrete else _LEVELS[-1])
+            choose_levels(n, d, rate) if concrete else LEVELS[-1])
         for name, value in (("n", n), ("d", d), ("arrival_rate", rate), ("levels", levels), ("eta", eta),
                             ("replacement", _check.flag("replacement", self.replacement)),
                             ("size", ranks.size_class(n, d, rate) if concrete else ""),
@@ -253,7 +253,7 @@ class Supermarket(PopulationModel, leaves=("n", "arrival_rate", "eta")):
         edge = 1.0 if buffer is None else math.cos(math.pi / (buffer + 1))
         lone = 1 / (1 + rate - 2 * math.sqrt(rate) * edge)
         slow = lone if self.d == 1 else min(lone, 1 / ((1 - rate) * math.log(self.d)))
-        start = np.floor(n * self.at_levels(_choose_levels(n, self.d, rate)).guess() + 0.5).astype(np.int64)
+        start = np.floor(n * self.at_levels(choose_levels(n, self.d, rate)).guess() + 0.5).astype(np.int64)
         return Steady(arrivals, (1.0,), lossless=buffer is None, relaxation=max(slow, lone / n, 1.0), starts=(start,))
 
     # the population process
@@ -289,24 +289,3 @@ class Supermarket(PopulationModel, leaves=("n", "arrival_rate", "eta")):
     def guess(self) -> np.ndarray:
         """Densities near the fixed point, (levels,): lambda**((d**i - 1)/(d - 1)), exact without a buffer."""
         return self.arrival_rate ** exponents(self.d, self.levels)
-
-    def empty(self) -> np.ndarray:
-        return np.zeros(self.levels)
-
-    def margin(self, x: jax.Array) -> float:
-        return np.inf
-
-
-def exponents(d: int, levels: int) -> np.ndarray:
-    """(d**i - 1)/(d - 1) for i = 1..levels (i at d = 1), inf beyond the floats."""
-    with np.errstate(over="ignore"):
-        i = np.arange(1.0, levels + 1)
-        return i if d == 1 else np.cumsum(float(d) ** (i - 1))
-
-
-def _choose_levels(n: int, d: int, rate: float) -> int:
-    """The least stored level count that the mean field fills with fewer than 1e-9 servers; more are grown when needed."""
-    if rate >= 1:
-        return 16
-    occupied = int(np.sum(n * rate ** exponents(d, _LEVELS[-1]) >= 1e-9)) + 1
-    return next((levels for levels in _LEVELS if levels >= occupied), _LEVELS[-1])

@@ -181,8 +181,9 @@ def graph_study(kinds: Sequence[str], degrees: Sequence[int], n: int, d: int, ar
     found = [measure(GraphSupermarket(graph, d, rate, replacement), 1 + index) for index, (*_, graph) in enumerate(points)]
     mean, error, drift = (np.array([getattr(result, name) for result in found])
                           for name in ("mean_queue_length", "mean_queue_length_stderr", "drift"))
-    pair = [pair_approximation(degree, rate).mean_queue_length if d == 2 and kind != "erdos-renyi" and not replacement else np.nan
-            for kind, degree, _ in points]
+    regular = {degree for kind, degree, _ in points if d == 2 and kind != "erdos-renyi" and not replacement}
+    known = {degree: pair_approximation(degree, rate).mean_queue_length for degree in regular}
+    pair = [np.nan if kind == "erdos-renyi" else known.get(degree, np.nan) for kind, degree, _ in points]
     attributes = {"replacement": replacement} | {
         name: sum(getattr(result, name) for result in (clique, *found)) for name in ("seconds", "compile_seconds")}
     return GraphStudy(

@@ -11,6 +11,7 @@ from .ensemble import Ensemble
 from .linear_noise import LinearNoise
 from .mean_field import MeanField
 from .plot_steady import bike_sharing as bike_sharing
+from .plot_steady import blocking as blocking
 from .plot_steady import fit as fit
 from .plot_steady import graph_gap as graph_gap
 from .plot_steady import pull as pull

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from . import _check
+from . import _check, two_queue_law
 from .bikes import BikeSharing
 from .fit import ScalingFit
 from .graph_study import GraphStudy
@@ -104,6 +104,33 @@ def pull(result: Any) -> Any:
     return tuple(axes)
 
 
+@styled
+def blocking(rho: float, capacities: Any, runs: Any = (), *, ax: Any = None) -> Any:
+    """Customers lost by two like queues against the places of each: join the shorter, two queues apart, one common queue.
+
+    rho: load of each server, Lambda/(2 mu). capacities: integers (K,). runs: results of `stationary` for `TwoQueues`, drawn
+    with 95 % errors. Returns the axes. Raises ValueError for what is none of these.
+    """
+    capacities = [_check.integer("capacities", K, 1, 10**12) for K in _check.vector("capacities", capacities).tolist()]
+    for k, (law, label) in enumerate(((two_queue_law.blocking_single, "two queues apart, M/M/1/$K$"),
+                                      (two_queue_law.blocking, "join the shorter, exact"),
+                                      (two_queue_law.blocking_pooled, "one queue, M/M/2/$2K$"))):
+        ax.plot(capacities, [law(K, rho) for K in capacities], color=COLOURS[(1, 0, 2)[k]], linestyle=("--", "-", ":")[k],
+                linewidth=1.2, label=label)
+    for run in _check.instance("runs", runs, (list, tuple), "a list of results of stationary for TwoQueues"):
+        _check.instance("runs", run, Stationary, "a list of results of stationary for TwoQueues")
+        if run.model["name"] != "TwoQueues":
+            raise ValueError(f"runs must be a list of results of stationary for TwoQueues; got one for {run.model['name']}")
+    if runs:
+        ax.errorbar([run.model["capacity"] for run in runs], [run.p_block for run in runs],
+                    yerr=[1.96 * run.p_block_stderr for run in runs], color="black", marker="o", markersize=4, linestyle="none",
+                    capsize=2, label="join the shorter, simulated")
+    ax.set(xscale="log", yscale="log", xlabel="places of each queue $K$", ylabel="fraction of customers lost",
+           title=rf"$\rho = {rho:g}$")
+    ax.legend()
+    return ax
+
+
 @shows(BikeSharing)
 @styled
 def bike_sharing(result: Any, *, ax: Any = None) -> Any:
@@ -139,5 +166,5 @@ def graph_gap(result: Any, *, ax: Any = None) -> Any:
     asked = sorted(set(result.degree.tolist()))
     ax.set_xticks(asked, labels=map(str, asked))
     ax.xaxis.set_minor_locator(NullLocator())
-    ax.legend(title=rf"$n = {result.n}$, $d = {result.d}$, $\lambda = {result.arrival_rate:g}$")
+    ax.legend(loc="upper right", title=rf"$n = {result.n}$, $d = {result.d}$, $\lambda = {result.arrival_rate:g}$")
     return ax

@@ -220,11 +220,10 @@ class Samples:
         found |= {"busy": None, "messages_per_customer": None}
         if known.arrivals is not None:
             per_server = known.arrivals / n
-            lost = np.zeros(self.queues.size)
-            if not known.lossless and "lost" in self._counters:
-                lost = self._rate("lost")
-            found["p_block"] = zero if known.lossless else regression.means(lost)
-            found["mean_response_time"] = regression.ratio(self.queues, per_server * (1 - lost))
+            if known.lossless or "lost" in self._counters:
+                lost = np.zeros(self.queues.size) if known.lossless else self._rate("lost")
+                found["p_block"] = zero if known.lossless else regression.means(lost)
+                found["mean_response_time"] = regression.ratio(self.queues, per_server * (1 - lost))
             if "waited" in self._counters:
                 found["p_wait"] = regression.means(self._rate("waited"))
             elif known.rates is not None:  # joining a busy server raises it to level 2 or more: as often as one leaves level 2

@@ -197,6 +197,8 @@ CALLS = {
     plot.convergence: ({"study": object.__new__(Study)}, {"study": RESULTS, "ax": AX}), plot.study: ({}, {"result": RESULTS}),
     plot.stationary: ({"result": object.__new__(Stationary)}, {"result": RESULTS, "refined": [1, "x", RESULT], "ax": AX}),
     plot.fit: ({}, {"result": RESULTS}), plot.pull: ({}, {"result": RESULTS}),
+    plot.blocking: ({"rho": 0.8, "capacities": [1, 2]}, {"rho": ABOVE_0, "capacities": [*VECTOR, None, [0], [1.5], [10**13]],
+        "runs": [1, "x", [1], [RESULT], RESULT], "ax": AX}),
     plot.bike_sharing: ({"result": object.__new__(bikes.BikeSharing)}, {"result": RESULTS, "ax": AX}),
     plot.graph_gap: ({"result": object.__new__(GraphStudy)}, {"result": RESULTS, "ax": AX}),
     plot.save: ({"axes": plt.Figure().subplots(), "path": "/"}, {"axes": [None, 1, "axes", [], RESULT], "path": [*FILE, "/tmp/x.nonsense"]}),

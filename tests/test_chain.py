@@ -56,6 +56,16 @@ def test_a_rates_only_model_simulates_its_exact_law():
     assert fixed.density[0] == pytest.approx(x, rel=1e-10)
 
 
+def test_what_a_rates_only_model_does_not_count_is_not_told_as_0():
+    """Its customers may be lost, and it has no counter of them."""
+    class Known(Breakdowns):
+        def steady(self):
+            return chain.Steady(arrivals=12 * 0.7)
+
+    run = jaxq.stationary(Known(12, 0.7), 1, replicas=64, warmup=5.0, horizon=5.0)
+    assert np.isnan([run.p_block, run.mean_response_time]).all()
+
+
 def test_rates_that_are_impossible_are_raised_not_clipped():
     @dataclass(frozen=True)
     class Hasty(Breakdowns, leaves=("n", "arrival_rate", "repair_rate")):

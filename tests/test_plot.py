@@ -1,11 +1,16 @@
 """Figures: what is drawn is what the result holds."""
 
+import dataclasses
+
 import matplotlib as mpl
+import matplotlib.pyplot as plt
 import numpy as np
 import pytest
+from results import made
 
 import jaxq
 from jaxq import plot
+from jaxq.steady_state import Stationary
 
 mpl.use("Agg")
 
@@ -29,8 +34,6 @@ def test_study_figure_shows_every_n_the_limit_and_both_errors(study, tmp_path):
 
 
 def test_tails_take_an_axes_and_leave_the_settings_alone():
-    import matplotlib.pyplot as plt
-
     before = dict(mpl.rcParams)
     result = jaxq.simulate(jaxq.Supermarket(50, 2, 0.8), [0.0, 1.0, 2.0], 0, replicas=10)
     axes = plt.subplots()[1]
@@ -43,3 +46,17 @@ def test_tails_take_an_axes_and_leave_the_settings_alone():
 def test_a_figure_that_cannot_be_written_is_one_sentence(study, tmp_path):
     with pytest.raises(ValueError, match="figure needs a path that can be written, ending in"):
         plot.save(plot.convergence(study), tmp_path / "x.nonsense")
+
+
+def test_blocking_shows_the_laws_and_the_runs_with_their_errors():
+    run = dataclasses.replace(made(Stationary), model={"name": "TwoQueues", "capacity": 3}, p_block=0.08, p_block_stderr=0.01)
+    ax = plot.blocking(0.8, [1, 2, 3], [run])
+    drawn = {line.get_label(): line.get_ydata() for line in ax.get_lines()}
+    for law, label in ((jaxq.exact.blocking, "join the shorter, exact"), (jaxq.exact.blocking_single, "two queues apart, M/M/1/$K$"),
+                       (jaxq.exact.blocking_pooled, "one queue, M/M/2/$2K$")):
+        assert list(drawn[label]) == [law(K, 0.8) for K in (1, 2, 3)]
+    (low, high), = (segment[:, 1] for segment in ax.collections[0].get_segments())
+    assert (low, high) == (pytest.approx(0.08 - 0.0196), pytest.approx(0.08 + 0.0196))
+    with pytest.raises(ValueError, match="runs must be a list of results of stationary for TwoQueues; got one for Pull"):
+        plot.blocking(0.8, [1], [dataclasses.replace(run, model={"name": "Pull"})])
+    plt.close("all")

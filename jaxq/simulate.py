@@ -114,7 +114,7 @@ class _Run:
             passed(int(run.engine.ticks[: run.engine.replicas].sum()))
             for ticks in run:
                 passed(ticks)
-                if run.engine.agree(self._file.due()):
+                if self._file.kept and run.engine.agree(self._file.due()):
                     self.keep()
 
     def keep(self) -> None:

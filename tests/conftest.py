@@ -7,10 +7,29 @@ import jax
 import pytest
 from hypothesis import settings
 
+from jaxq import cli
+
 jax.config.update("jax_num_cpu_devices", 2)
 jax.config.update("jax_numpy_rank_promotion", "raise")  # a broadcast that was not meant is an error
 settings.register_profile("repeatable", deadline=None, derandomize=True)  # the same examples on any machine, however loaded
 settings.load_profile("repeatable")
+
+
+@pytest.fixture
+def running_jax(monkeypatch):
+    """`cli.main` sets the number of CPU devices, which a running JAX refuses to change."""
+    update = jax.config.update
+    monkeypatch.setattr(jax.config, "update", lambda name, value: None if name == "jax_num_cpu_devices" else update(name, value))
+
+
+@pytest.fixture
+def say(capsys, running_jax):
+    """Run `jaxq` on these words, or on those of one line: status, stdout, stderr."""
+    def run(*words):
+        status = cli.main([*words] if len(words) > 1 else words[0].split())
+        return status, *capsys.readouterr()
+
+    return run
 
 
 @pytest.fixture(scope="session")

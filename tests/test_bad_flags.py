@@ -86,13 +86,10 @@ TOGETHER = [
 
 
 @pytest.fixture(autouse=True)
-def _one_process(monkeypatch):
-    """main() sets the number of CPU devices, which a running JAX refuses to change; its parser takes longest, so one does."""
-    import jax
-
-    parser, update = make_parser(), jax.config.update
+def _one_parser(monkeypatch, running_jax):
+    """It takes longest to make."""
+    parser = make_parser()
     monkeypatch.setattr(cli, "make_parser", lambda: parser)
-    monkeypatch.setattr(jax.config, "update", lambda name, value: None if name == "jax_num_cpu_devices" else update(name, value))
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ import dataclasses
 import json
 
 import interpreter
-import jax
 import numpy as np
 import pytest
 
@@ -12,12 +11,7 @@ import jaxq
 from jaxq import bits, cli, commands_bench
 from jaxq.ticks import PoissonPath
 
-
-@pytest.fixture(autouse=True)
-def _keep_the_device_count(monkeypatch):
-    """main() sets the number of CPU devices, which a running JAX refuses to change."""
-    update = jax.config.update
-    monkeypatch.setattr(jax.config, "update", lambda name, value: None if name == "jax_num_cpu_devices" else update(name, value))
+pytestmark = pytest.mark.usefixtures("running_jax")
 
 
 def run(capsys, *words):

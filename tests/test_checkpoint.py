@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 
 import jaxq
-from jaxq import cli
 from jaxq.bulk import Bulk
 from jaxq.cohort import Cohort
 from jaxq.engine import Engine
@@ -169,19 +168,6 @@ def test_a_study_goes_on_with_more_sizes_and_replicas(tmp_path, ends):
 # the command line
 
 WORDS = ["simulate", "supermarket", "--n", "40", "--d", "2", "--arrival-rate", "0.8", "--t-end", "20", "--num-times", "6", "--replicas", "16"]
-
-
-@pytest.fixture
-def say(capsys, monkeypatch):
-    """Run `jaxq` on these words: status, stdout, stderr; a running JAX refuses another number of devices."""
-    update = jax.config.update
-    monkeypatch.setattr(jax.config, "update", lambda name, value: None if name == "jax_num_cpu_devices" else update(name, value))
-
-    def run(*words):
-        status = cli.main([*words])
-        return status, *capsys.readouterr()
-
-    return run
 
 
 @pytest.mark.parametrize("words", [

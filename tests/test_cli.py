@@ -17,13 +17,7 @@ SIMULATE = ["simulate", "supermarket", "--n", "200", "--d", "2", "--beta", "1", 
 STUDY = ["study", "--d", "2", "--beta", "1", "--alpha", "0.5", "--n", "500", "1000", "--t-end", "1", "--num-times", "3", "--replicas", "8", "--seed", "1"]
 
 
-@pytest.fixture(autouse=True)
-def _keep_the_device_count(monkeypatch):
-    """main() sets the number of CPU devices, which a running JAX refuses to change."""
-    import jax
-
-    update = jax.config.update
-    monkeypatch.setattr(jax.config, "update", lambda name, value: None if name == "jax_num_cpu_devices" else update(name, value))
+pytestmark = pytest.mark.usefixtures("running_jax")
 
 
 def run(capsys, *words):

@@ -6,27 +6,12 @@ import json
 import os
 import subprocess
 
-import jax
 import numpy as np
 import pytest
 
 import jaxq
-from jaxq import cli
 from jaxq.cli_parser import make_parser
 from jaxq.engine import Engine
-
-
-@pytest.fixture
-def say(capsys, monkeypatch):
-    """Run `jaxq` on these words: status, stdout, stderr; a running JAX refuses another number of devices."""
-    update = jax.config.update
-    monkeypatch.setattr(jax.config, "update", lambda name, value: None if name == "jax_num_cpu_devices" else update(name, value))
-
-    def run(words):
-        status = cli.main(words.split())
-        return status, *capsys.readouterr()
-
-    return run
 
 
 @pytest.mark.parametrize("command", [f"{verb} {model}".strip() for verb, models in make_parser().commands().items() for model in ["", *models]])

@@ -11,13 +11,7 @@ from jaxq import cli
 STATIONARY = ["stationary", "supermarket", "--n", "3", "--d", "2", "--arrival-rate", "0.8", "--buffer", "12", "--replicas", "64"]
 
 
-@pytest.fixture(autouse=True)
-def _keep_the_device_count(monkeypatch):
-    """main() sets the number of CPU devices, which a running JAX refuses to change."""
-    import jax
-
-    update = jax.config.update
-    monkeypatch.setattr(jax.config, "update", lambda name, value: None if name == "jax_num_cpu_devices" else update(name, value))
+pytestmark = pytest.mark.usefixtures("running_jax")
 
 
 def run(capsys, *words):

@@ -65,7 +65,7 @@ def alike(one, other):
 
 
 @pytest.fixture
-def alone(_keep_the_device_count, capsys):
+def alone(running_jax, capsys):
     """The same in one process, this one: what it prints."""
     def run(words):
         assert cli.main([*map(str, words)]) == 0
@@ -207,19 +207,10 @@ def test_an_end_is_heard_by_all(tmp_path, who, kind, statuses):
         assert ended[0][2].count("\n") == 1
 
 
-@pytest.fixture
-def _keep_the_device_count(monkeypatch):
-    """main() sets the number of CPU devices, which a running JAX refuses to change."""
-    import jax
-
-    update = jax.config.update
-    monkeypatch.setattr(jax.config, "update", lambda name, value: None if name == "jax_num_cpu_devices" else update(name, value))
-
-
 EXPLICIT = ["--coordinator", "localhost:9999", "--num-processes", "2", "--process-id"]
 
 
-@pytest.mark.usefixtures("_keep_the_device_count")
+@pytest.mark.usefixtures("running_jax")
 @pytest.mark.parametrize(("words", "message"), [
     (["--coordinator", "localhost:9999"], "or all of --coordinator, --num-processes and --process-id; got --coordinator\n"),
     (["--num-processes", "2", "--process-id", "0"], "got --num-processes --process-id\n"),

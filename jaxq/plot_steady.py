@@ -166,5 +166,9 @@ def graph_gap(result: Any, *, ax: Any = None) -> Any:
     asked = sorted(set(result.degree.tolist()))
     ax.set_xticks(asked, labels=map(str, asked))
     ax.xaxis.set_minor_locator(NullLocator())
+    shown, gap = ax.get_ylim(), result.clique - result.mean_field
+    error = 1.96 * result.clique_stderr
+    ax.axhspan(max(gap - error, shown[0]), gap + error, color="black", alpha=0.1, linewidth=0)
+    ax.set_ylim(shown)
     ax.legend(loc="upper right", title=rf"$n = {result.n}$, $d = {result.d}$, $\lambda = {result.arrival_rate:g}$")
     return ax

@@ -34,7 +34,14 @@ _MOST_LOAD = 1e5   # bikes on the road, in mean trips' worth of users
 
 @dataclass(frozen=True)
 class Stations:
-    """One kind of station at return load rho: `bikes` parked on average, and the chances that it is `empty` and `full`."""
+    """One kind of station at return load rho: `bikes` parked on average, and the chances that it is `empty` and `full`.
+
+    Example::
+
+        >>> station = jaxq.bikes.plain(4, 1.0)
+        >>> [round(x, 6) for x in (station.bikes, station.empty, station.full)]
+        [2.0, 0.2, 0.2]
+    """
 
     bikes: float
     empty: float
@@ -47,7 +54,13 @@ class BikeSharing(Result):
 
     fleet (fleet,): bikes per station. rho, empty, full, problematic (fleet,): with the choice between two stations;
     plain_rho, plain_empty, plain_full, plain_problematic (fleet,): without. best_fleet, best_problematic, plain_best_fleet,
-    plain_best_problematic: the fleet with the fewest problematic stations.
+    plain_best_problematic: the fleet with the fewest problematic stations, and their share.
+
+    Example::
+
+        >>> result = jaxq.bikes.bike_sharing(4, 1.0, 0.5, [2.0, 4.0])
+        >>> round(result.best_fleet, 3), round(result.plain_best_fleet, 3)  # plain: lambda/mu + K/2
+        (3.61, 4.0)
     """
 
     dims: ClassVar[dict[str, tuple[str, ...]]] = {name: ("fleet",) for name in (
@@ -79,7 +92,13 @@ def bike_sharing(places: int, rental_rate: float, trip_rate: float, fleet: Any =
       rental_rate: lambda, users per station and unit time. trip_rate: mu, one over the mean trip.
       fleet: bikes per station (fleet,), > 0, increasing; None: 33 sizes up to twice the plain optimum lambda/mu + K/2.
 
-    Raises ValueError for parameters outside these ranges.
+    Raises ValueError for parameters outside these ranges. Sources: arXiv:1704.06442; the plain system arXiv:1201.1178.
+
+    Example::
+
+        >>> result = jaxq.bikes.bike_sharing(4, 1.0, 0.5, [2.0, 4.0])
+        >>> result.problematic.round(3).tolist(), result.plain_problematic.round(3).tolist()
+        ([0.452, 0.327], [0.525, 0.4])
     """
     places, ride = _parameters(places, rental_rate, trip_rate)
     best = ride + places / 2
@@ -97,17 +116,30 @@ def bike_sharing(places: int, rental_rate: float, trip_rate: float, fleet: Any =
 
 
 def load(places: int, rental_rate: float, trip_rate: float, fleet: float, *, choice: bool = True) -> float:
-    """The return load rho of a system with `fleet` bikes per station; choice=False: the plain one. Units as `bike_sharing`."""
+    """The return load rho of a system with `fleet` bikes per station; choice=False: the plain one.
+
+    Units and errors as `bike_sharing`.
+
+    Example::
+
+        >>> round(jaxq.bikes.load(4, 1.0, 0.5, 4.0, choice=False), 6)  # the best plain fleet, lambda/mu + K/2
+        1.0
+    """
     places, ride = _parameters(places, rental_rate, trip_rate)
     return _load(paired if _check.flag("choice", choice) else plain, places, ride,
                  _check.real("fleet", fleet, 0.0, ride * _MOST_LOAD, open_low=True))
 
 
 def optimal_fleet(places: int, rental_rate: float, trip_rate: float) -> tuple[float, float]:
-    """(bikes per station, share of problematic stations) of the best fleet with the choice. Units as `bike_sharing`.
+    """(bikes per station, share of problematic stations) of the best fleet with the choice. Units, errors as `bike_sharing`.
 
     The share is minimised over rho by a grid on log rho, rho in [1/4, 4], and golden-section search around its least point;
     a minimum being flat, the fleet size has about 7 digits.
+
+    Example::
+
+        >>> [round(x, 3) for x in jaxq.bikes.optimal_fleet(4, 1.0, 0.5)]  # without the choice 4 bikes and 2/(K + 1) = 0.4
+        [3.61, 0.321]
     """
     from scipy.optimize import minimize_scalar
 
@@ -125,14 +157,29 @@ def optimal_fleet(places: int, rental_rate: float, trip_rate: float) -> tuple[fl
 
 
 def paired(places: int, rho: float) -> Stations:
-    """A station of a pair whose returns join the emptier one: `two_queues` at Lambda = 2 rho, mu = 1."""
+    """A station of a pair whose returns join the emptier one: `two_queues` at Lambda = 2 rho, mu = 1.
+
+    Args: places K; rho, the rate of returns over that of rentals. Raises ValueError unless 1 <= K <= 1000, 0 < rho <= 1e5.
+
+    Example::
+
+        >>> station = jaxq.bikes.paired(1, 1.0)  # 0, 1, 2 bikes in the pair with chances 1/5, 2/5, 2/5
+        >>> round(station.empty, 6), round(station.full, 6)
+        (0.4, 0.6)
+    """
     places = _check.integer("places", places, 1, _MOST_PLACES)
     law = two_queues(places, 2 * _check.real("rho", rho, 0.0, _MOST_LOAD, open_low=True))
     return Stations(law.mean_customers / 2, float(law.p_0k.sum()), float(law.p_full[0]))
 
 
 def plain(places: int, rho: float) -> Stations:
-    """A station by itself: M/M/1/K."""
+    """A station by itself: M/M/1/K. Args: places K; rho as `paired`. Raises ValueError unless 1 <= K <= 1000 and rho > 0.
+
+    Example::
+
+        >>> round(jaxq.bikes.plain(4, 1.0).full, 6)
+        0.2
+    """
     k = np.arange(_check.integer("places", places, 1, _MOST_PLACES) + 1)
     rho = _check.real("rho", rho, 0.0, open_low=True)
     weights = np.exp(math.log(rho) * (k if rho < 1 else k - places))  # the largest is 1

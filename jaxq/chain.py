@@ -35,12 +35,21 @@ class Steady:
     """What a model knows of its steady state, for `jaxq.stationary`.
 
     arrivals: customers per unit time at all servers together; None: not a queue.
-    rates: service rates of the pools of `pool_tails`; None where the servers of a pool differ, or for no queue.
-    fractions: of the servers in each pool.
+    rates: service rates, per unit time, (pools,), of the pools of `pool_tails`; None where the servers of a pool differ, or
+      for no queue.
+    fractions: (pools,), of the servers in each pool.
     lossless: every customer is served.
     relaxation: time constant of the slowest mode, in time units, or what theory says of it; None where it says nothing.
     starts: initial states for `init`: one near the steady state where the relaxation is known, else one below and one above
       it, so that their meeting shows when the start is forgotten.
+
+    Nothing is checked here. Models whose queues grow raise ValueError instead of giving one.
+
+    Example::
+
+        >>> found = jaxq.Supermarket(100, 2, 0.9).steady()
+        >>> found.arrivals, found.lossless
+        (90.0, True)
     """
 
     arrivals: float | None = None
@@ -56,6 +65,16 @@ class Model(abc.ABC):
 
     `draw` and `apply` run inside jit on `program()`, a copy whose leaves are None: the tables are the only numbers they
     see, because a float leaf inside jit is float32 and a threshold made from it would be wrong.
+
+    Rates and the clock are per unit time, whatever the unit of the rates given. Bad parameters raise ValueError.
+
+    Example::
+
+        >>> model = jaxq.Supermarket(n=10, d=2, arrival_rate=0.5, buffer=3)
+        >>> _, state = model.init([4, 1], np.zeros((2, 1), np.uint32))  # one replica
+        >>> mark = np.array([9], np.int32)  # an arrival at the server of rank 9 among 0, ..., 9, which is idle
+        >>> np.asarray(model.counts(model.apply(model.tables(15.0), state, mark)))[:, 0].tolist()
+        [5, 1, 0]
     """
 
     leaves: ClassVar[tuple[str, ...]] = ()
@@ -102,13 +121,17 @@ class Model(abc.ABC):
 
     @abc.abstractmethod
     def tables(self, clock: float) -> Tables:
-        """Integer parameters for any clock >= self.clock(), the surplus being null ticks (host, Python integers)."""
+        """Integer parameters for any clock >= self.clock(), the surplus being null ticks (host, Python integers).
+
+        Raises ValueError for a smaller clock.
+        """
 
     @abc.abstractmethod
     def init(self, initial: Any, keys: tuple[np.ndarray, np.ndarray]) -> tuple[Self, State]:
         """Host: the model (with more levels if `initial` needs them) and its state for the replicas with these key words.
 
-        `initial` is None (empty) or what the model documents; `keys` are two uint32 vectors, for random parts only.
+        `initial` is None (empty) or what the model documents; `keys` are two uint32 vectors (replicas,), for random parts
+        only. Raises ValueError for any other `initial`.
         """
 
     @abc.abstractmethod
@@ -153,7 +176,17 @@ class Model(abc.ABC):
 
 
 class PopulationModel(Model):
-    """A density-dependent population process: event class e adds `jumps[e]` to the counts at rate n rates(x)[e], x = counts/n."""
+    """A density-dependent population process: event class e adds `jumps[e]` to the counts at rate n rates(x)[e], x = counts/n.
+
+    x is (states,), of one replica; rates are per unit time. Source: Kurtz 1970, doi:10.2307/3212147.
+
+    Example::
+
+        >>> model = jaxq.Supermarket(n=10, d=2, arrival_rate=0.9, buffer=2)
+        >>> half_busy = np.array([0.5, 0.0], np.float32)
+        >>> [round(float(change), 3) for change in model.drift(half_busy)]  # 0.9 (1 - 0.5**2) - 0.5, 0.9 0.5**2
+        [0.175, 0.225]
+    """
 
     @property
     @abc.abstractmethod

@@ -53,7 +53,14 @@ class Engine:
       first: id of the first replica.
 
     `ticks` (lanes,) int64 counts the ticks each replica has had and `totals` the model's counters, per lane, int64; lanes
-    beyond the replicas only pad.
+    beyond the replicas only pad. `clock` is in ticks per unit time. Raises ValueError for bad arguments.
+
+    Example::
+
+        >>> from jaxq.engine import Engine
+        >>> engine = Engine(jaxq.Supermarket(100, 2, 0.9), None, jaxq.bits.key_words(0), replicas=50)
+        >>> engine.model.levels, round(engine.clock, 6)
+        (8, 190.0)
     """
 
     def __init__(self, model: Model, initial: Any, key: np.ndarray, replicas: int, *, devices: Sequence[Any] | None = None,
@@ -99,6 +106,14 @@ class Engine:
         Returns the counts after each segment, (S, states, replicas), and the counters' totals there by name, (S, replicas)
         int64. A call that runs out of levels is done again with more. Raises ValueError for more than `longest` ticks, and
         beyond 2**52 in all.
+
+        Example::
+
+            >>> from jaxq.engine import Engine
+            >>> engine = Engine(jaxq.Supermarket(100, 2, 0.9), None, jaxq.bits.key_words(0), replicas=50)
+            >>> counts, totals = engine.advance(np.full((1, 50), 1900))
+            >>> counts.shape, round(float(totals["arrivals"].mean() / 1900), 2)  # 0.9 / (0.9 + 1)
+            ((1, 8, 50), 0.47)
         """
         rows, replicas = takes.shape
         given = np.zeros(self.lanes, np.int64)

@@ -10,46 +10,27 @@ Sources: Grassmann, Taksar and Heyman 1985, doi:10.1287/opre.33.5.1107; Jensen 1
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from typing import Any, ClassVar
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
 from . import _check
-from .chain import Model, PopulationModel
+from .chain import Model
 from .ensemble import Result, describe
+from .enumeration import MOST_STATES as MOST_STATES
+from .enumeration import Enumerable as Enumerable
+from .enumeration import enumerated
 from .two_queue_law import ExactTwoQueues as ExactTwoQueues
 from .two_queue_law import blocking as blocking
 from .two_queue_law import blocking_pooled as blocking_pooled
 from .two_queue_law import blocking_single as blocking_single
 from .two_queue_law import two_queues as two_queues
 
-MOST_STATES = 200_000
-_BATCH = 1024    # states whose rates are computed together
-_ZERO = 1e-13    # rates below this share of the largest are rounding of 0: 3 * (1/7) is not 3/7
 _BAND = 4e9      # multiplications of a banded elimination; wider chains go to sparse LU
 _CELLS = 6e7     # numbers of its band
 _STEPS = 5e10    # multiplications of a uniformisation
 _NEGLECTED = 1e-14
-
-
-@runtime_checkable
-class Enumerable(Protocol):
-    """A model that lists its transitions itself (`TwoQueues`); a `PopulationModel` need not."""
-
-    jumps: Any
-
-    def event_rates(self, states: np.ndarray) -> np.ndarray:
-        """(states, events) rates at which `jumps` (events, rows) happen in integer states (states, rows)."""
-
-    def start(self, initial: Any) -> np.ndarray:
-        """The state (rows,) of what `simulate` takes as `initial`."""
-
-    def occupancy(self, states: np.ndarray) -> np.ndarray:
-        """(states, levels): servers with at least i customers in each state."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +38,14 @@ class ExactStationary(Result):
     """Stationary law of a finite chain: `tail` (level,), the expected fraction of servers with at least i customers,
     `mean_queue_length` per server, and the law itself: `states` (state, row), integer counts as the model's `jumps` change
     them, with their `probability` (state,). `method` is "elimination" (relative accuracy) or "lu", `residual` the largest
-    |probability @ generator| as a share of the largest rate."""
+    |probability @ generator| as a share of the largest rate.
+
+    Example::
+
+        >>> law = jaxq.exact.stationary(jaxq.TwoQueues(1, 1.0))
+        >>> law.states.tolist(), law.probability.round(6).tolist()
+        ([[0, 0], [1, 0], [0, 1], [1, 1]], [0.4, 0.2, 0.2, 0.2])
+    """
 
     dims: ClassVar[dict[str, tuple[str, ...]]] = {"tail": ("level",), "states": ("state", "row"), "probability": ("state",)}
     json_keys: ClassVar[tuple[str, ...]] = ("tail", "mean_queue_length")
@@ -74,7 +62,14 @@ class ExactStationary(Result):
 class ExactTransient(Result):
     """Expectations of a finite chain from a fixed start: `times` (time,), `tail` (time, level) expected fractions of servers
     with at least i customers, `mean_queue_length` (time,) per server. `error` bounds what uniformisation leaves out, as a
-    probability."""
+    probability.
+
+    Example::
+
+        >>> law = jaxq.exact.transient(jaxq.TwoQueues(1, 1.0), [0.0, 100.0])
+        >>> law.mean_queue_length.round(6).tolist()
+        [0.0, 0.4]
+    """
 
     dims: ClassVar[dict[str, tuple[str, ...]]] = {"times": ("time",), "tail": ("time", "level"),
                                                   "mean_queue_length": ("time",)}
@@ -92,9 +87,15 @@ def stationary(model: Model) -> ExactStationary:
     Args: model, a `PopulationModel` or a model with the members of `Enumerable`, finite: with a buffer or a capacity.
 
     Raises ValueError for an infinite chain, more than 200 000 states, a chain with several closed classes, or rates that are
-    negative or lead to negative counts.
+    negative or lead to negative counts. Source: Grassmann, Taksar and Heyman 1985, doi:10.1287/opre.33.5.1107.
+
+    Example::
+
+        >>> law = jaxq.exact.stationary(jaxq.Supermarket(2, 2, 0.5, buffer=1))  # busy servers: up 1, 3/4; down 1, 2
+        >>> (19 * law.probability).round(6).tolist()
+        [8.0, 8.0, 3.0]
     """
-    states, generator, tails = _chain(model, None, fixed=False)
+    states, generator, tails = enumerated(model, None, fixed=False)
     from scipy.sparse.csgraph import connected_components
 
     count, label = connected_components(generator, connection="strong")
@@ -122,15 +123,23 @@ def transient(model: Model, ts: Any, initial: Any = None) -> ExactTransient:
 
     By uniformisation: a Poisson number of steps of the jump chain, cut where less than 1e-14 of the probability is left.
 
-    Args: model as for `stationary`; ts (time,) >= 0, increasing; initial as `simulate` takes it, one state (PULL: counts).
+    Args: model as for `stationary`; ts (time,) >= 0, increasing, in the unit of the model's rates; initial as `simulate` takes
+    it, one state (PULL: counts).
 
     Raises ValueError as `stationary`, and for a horizon so long that the steps would take minutes.
+    Source: Jensen 1953, doi:10.1080/03461238.1953.10419459.
+
+    Example::
+
+        >>> law = jaxq.exact.transient(jaxq.Supermarket(1, 1, 0.5, buffer=1), [0.0, 1.0])  # (1 - exp(-3t/2))/3
+        >>> law.tail.round(4).tolist(), round((1 - float(np.exp(-1.5))) / 3, 4)
+        ([[0.0], [0.259]], 0.259)
     """
     ts = _check.times(ts)
     if isinstance(model, Model) and model.clock() * ts[-1] > 1e6 * _STEPS:  # whatever the chain, before it is made
         raise ValueError(f"transient needs an earlier end of ts; got {ts[-1]:g}, of about {model.clock() * ts[-1]:.2g} steps; use "
                          "exact.stationary for the far future")
-    _, generator, tails = _chain(model, initial, fixed=True)
+    _, generator, tails = enumerated(model, initial, fixed=True)
     from scipy.sparse import diags_array
     from scipy.stats import poisson
 
@@ -153,84 +162,6 @@ def transient(model: Model, ts: Any, initial: Any = None) -> ExactTransient:
             tail += weights[:, k - first, None] * (transposed @ probability)
         probability = step @ probability
     return ExactTransient({"model": describe(model)}, ts, tail, tail.sum(axis=1), _NEGLECTED)
-
-
-def _chain(model: Any, initial: Any, *, fixed: bool) -> tuple[np.ndarray, Any, np.ndarray]:
-    """States (state, row) from the start on, off-diagonal generator (csr), and S_i in each state (state, level)."""
-    if isinstance(model, PopulationModel):
-        start, rates, tail = _population(model, initial, fixed)
-    elif isinstance(model, Enumerable):
-        start, rates, tail = model.start(initial), model.event_rates, model.occupancy
-    else:
-        raise ValueError("an exact chain needs a model with jumps and rates; got "
-                         f"{type(model).__name__}; use jaxq.Supermarket for the complete graph, or simulate")
-    states, generator = _enumerate(np.asarray(model.jumps), start, rates, _check.shown(model))
-    return states, generator, np.asarray(tail(states), np.float64) / model.n
-
-
-def _population(model: PopulationModel, initial: Any, fixed: bool) -> tuple[
-        np.ndarray, Callable[[np.ndarray], np.ndarray], Any]:
-    nobody = np.arange(8, dtype=np.uint32)
-    model, state = model.init(initial, (nobody, nobody))
-    counts = np.asarray(model.counts(state), np.int64)
-    if fixed and np.any(counts != counts[:, :1]):
-        raise ValueError(f"transient needs one initial state; from {_check.shown(initial)} {type(model).__name__} starts at "
-                         "random; give its counts")
-    levels = np.shape(model.tail(np.zeros(counts.shape[0])))[0]
-    if model.at_levels(2 * levels).jumps.shape[1] > counts.shape[0]:
-        raise ValueError(f"an exact chain needs finitely many states of its model; got {_check.shown(model)}; give it a buffer, "
-                         "large enough that the tail there is negligible")
-    n = int(model.n)
-
-    @jax.jit
-    def many(x: jax.Array) -> jax.Array:
-        return jax.vmap(lambda density: model.rates(density, 1.0 / n))(x)
-
-    def rates(states: np.ndarray) -> np.ndarray:
-        padded = np.zeros((_BATCH, states.shape[1]))  # one shape, one compilation
-        padded[: len(states)] = states / n
-        with jax.enable_x64(True):
-            return np.asarray(many(jnp.asarray(padded)))[: len(states)] * n
-
-    return counts[:, 0], rates, lambda states: np.asarray(model.tail(states.T)).T
-
-
-def _enumerate(jumps: np.ndarray, start: np.ndarray, rates: Callable[[np.ndarray], np.ndarray],
-               name: str) -> tuple[np.ndarray, Any]:
-    from scipy.sparse import csr_array
-
-    known: dict[bytes, int] = {np.ascontiguousarray(start, np.int32).tobytes(): 0}
-    states = [np.asarray(start, np.int32)]
-    entries: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
-    done, largest = 0, 0.0
-    while done < len(states):
-        batch = np.array(states[done: done + _BATCH])
-        rate = np.asarray(rates(batch), np.float64)
-        largest = max(largest, float(rate.max()))
-        if not rate.min() >= -_ZERO * largest:
-            k, e = divmod(int(np.argmin(rate)), rate.shape[1])
-            raise ValueError(f"rates must be >= 0; got {rate[k, e]:.3g} for jump {jumps[e].tolist()} "
-                             f"in {batch[k].tolist()} of {name}")
-        row, event = np.nonzero(rate > _ZERO * largest)
-        targets = (batch[row] + jumps[event]).astype(np.int32)
-        if targets.size and targets.min() < 0:
-            k = int(np.argmax(targets.min(axis=1) < 0))
-            raise ValueError(f"rates must vanish where a count would fall below 0; jump {jumps[event[k]].tolist()} "
-                             f"is possible in {batch[row[k]].tolist()} of {name}")
-        index = np.empty(len(targets), np.int64)
-        for k, target in enumerate(targets):
-            at = known.setdefault(target.tobytes(), len(states))
-            if at == len(states):
-                states.append(target)
-            index[k] = at
-        if len(states) > MOST_STATES:
-            raise ValueError(f"an exact chain may have {MOST_STATES} states; got more, from {name}; use a smaller n or buffer, "
-                             "or simulate")
-        entries.append((row + done, index, rate[row, event]))
-        done += len(batch)
-    rows, columns, values = (np.concatenate(part) for part in zip(*entries, strict=True))
-    moved = rows != columns
-    return np.array(states), csr_array((values[moved], (rows[moved], columns[moved])), shape=(len(states),) * 2)
 
 
 def _solve(generator: Any) -> tuple[np.ndarray, str]:

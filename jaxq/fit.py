@@ -48,6 +48,13 @@ class ScalingFit(Result):
     free_slope, free_slope_stderr: of log eta_n in log n, by weighted regression on those.
     row_n, row_level, row_time, value, value_stderr, fitted: (row,) the data, level 0 being Q, time nan where stationary, and
       the prediction at the minimum.
+
+    Example, where S_1 = lambda_n = 1 - n**-1/2 at every n::
+
+        >>> data = {"n": [100, 400, 1600], "level": [1, 1, 1], "value": [0.9, 0.95, 0.975], "stderr": [0.001] * 3}
+        >>> found = jaxq.fit_scaling(data, d=1)
+        >>> found.gap.round(3), found.dof, round(found.free_slope, 3)
+        (array([0.1  , 0.05 , 0.025]), 1, 0.5)
     """
 
     dims: ClassVar[dict[str, tuple[str, ...]]] = {
@@ -123,6 +130,16 @@ def fit_scaling(data: Any, *, d: int | None = None, prediction: str | None = Non
 
     Returns `ScalingFit`. Warns where the prediction's own error exceeds a standard error. Raises ValueError for bad data, and
     where no minimum with 0 < lambda_n < 1 and alpha > 0 is reached.
+
+    Sources: arXiv:1610.03522 (the regime), doi:10.1145/3154491 (V/n), doi:10.1051/0004-6361:20066170 (estimated covariances),
+    doi:10.2307/2347496 (profile likelihood).
+
+    Example, where S_1 = lambda_n = 1 - n**-1/2 at every n::
+
+        >>> data = {"n": [100, 400, 1600], "level": [1, 1, 1], "value": [0.9, 0.95, 0.975], "stderr": [0.001] * 3}
+        >>> found = jaxq.fit_scaling(data, d=1)
+        >>> round(found.alpha, 3), round(found.alpha_stderr, 3), round(found.beta, 3)
+        (0.5, 0.012, 1.0)
     """
     fit_d, profile = _check.flag("fit_d", fit_d), _check.flag("profile", profile)
     replacement = None if replacement is None else _check.flag("replacement", replacement)

@@ -37,8 +37,16 @@ _ROW = ("kind", "degree", "mean_degree", "mean_queue_length", "mean_queue_length
 
 @dataclass(frozen=True)
 class VertexMeans(Result):
-    """Time averages at each vertex: `mean_queue_length` and its standard error `mean_queue_length_stderr`, (vertex,); over
-    all vertices `tail` and `tail_stderr`, (level,), level 1 first. Errors are over the replicas."""
+    """Time averages at each vertex: `mean_queue_length` and its standard error `mean_queue_length_stderr`, (vertex,), customers;
+    over all vertices `tail` and `tail_stderr`, (level,), level 1 first. Errors are over the replicas.
+
+    Example::
+
+        >>> model = jaxq.GraphSupermarket(jaxq.graphs.ring(4, 2), 1, 0.5)
+        >>> found = jaxq.vertex_means(model, key=0, replicas=64, warmup=20.0, horizon=100.0)
+        >>> abs(float(found.tail.sum()) - float(found.mean_queue_length.mean())) < 1e-9
+        True
+    """
 
     dims: ClassVar[dict[str, tuple[str, ...]]] = {
         "mean_queue_length": ("vertex",), "mean_queue_length_stderr": ("vertex",), "tail": ("level",), "tail_stderr": ("level",)}
@@ -64,6 +72,12 @@ def vertex_means(model: GraphSupermarket, key: Any, *, replicas: int, warmup: fl
       samples: looks, evenly spaced in ticks.
 
     Returns VertexMeans. Raises ValueError for bad input.
+
+    Example, where d = 1 leaves four M/M/1 queues with rho/(1 - rho) customers::
+
+        >>> model = jaxq.GraphSupermarket(jaxq.graphs.ring(4, 2), 1, 0.5)
+        >>> jaxq.vertex_means(model, key=0, replicas=64, warmup=20.0, horizon=100.0).mean_queue_length.round(1)
+        array([1., 1., 1., 1.])
     """
     if not isinstance(model, GraphSupermarket):
         raise ValueError(f"vertex_means needs a jaxq.GraphSupermarket as its model; got {type(model).__name__}")
@@ -93,11 +107,18 @@ def vertex_means(model: GraphSupermarket, key: Any, *, replicas: int, warmup: fl
 class GraphStudy(Result):
     """Stationary mean queue length against mean degree, from `graph_study`; one point for each kind and degree.
 
-    kind, degree, mean_degree (that of the graph drawn), mean_queue_length with its standard error: (point,).
+    kind, degree, mean_degree (that of the graph drawn), mean_queue_length, per vertex, with its standard error: (point,).
     gap: mean_queue_length minus the mean field's of the complete graph, `mean_field`; gap_stderr: its standard error.
     clique, clique_stderr: the complete graph on n vertices, simulated: what is left of its gap at this n.
     pair_approximation: (point,) of the regular kinds at d = 2, else nan.
     drift: (point,) second half of the horizon minus the first, in standard errors: far from 0 the warm-up was too short.
+    warmup, horizon: time left out, and the window, in mean service times.
+
+    Example::
+
+        >>> study = jaxq.graph_study("ring", 2, n=30, d=3, arrival_rate=0.5, replicas=16, key=0, warmup=20.0, horizon=100.0)
+        >>> str(study.kind[0]), float(study.mean_degree[0]), round(study.mean_field, 3)
+        ('ring', 2.0, 0.563)
     """
 
     dims: ClassVar[dict[str, tuple[str, ...]]] = {name: ("point",) for name in _ROW}
@@ -128,7 +149,7 @@ class GraphStudy(Result):
 
     @property
     def rows(self) -> list[dict[str, Any]]:
-        """One dictionary per point."""
+        """One dictionary per point, as in the JSON object."""
         return [{name: getattr(self, name)[k] for name in _ROW} for k in range(self.kind.size)]
 
     def save_csv(self, path: str | os.PathLike[str]) -> None:
@@ -153,6 +174,12 @@ def graph_study(kinds: Sequence[str], degrees: Sequence[int], n: int, d: int, ar
       checkpoint, every, resume: as in `stationary`.
 
     Returns GraphStudy. Raises ValueError for bad input. Source: Budhiraja, Mukherjee and Wu, arXiv:1712.07607.
+
+    Example, a ring, whose queues are longer than those of the mean field::
+
+        >>> study = jaxq.graph_study("ring", 2, n=30, d=3, arrival_rate=0.5, replicas=16, key=0, warmup=20.0, horizon=100.0)
+        >>> (study.gap > 3 * study.gap_stderr).tolist()
+        [True]
     """
     kinds = [_check.choice("kinds", kind, KINDS) for kind in np.atleast_1d(np.asarray(kinds, object))]
     n = _check.integer("n", n, 2, 2**31 - 1, "give the number of vertices")

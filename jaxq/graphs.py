@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from . import _check
+from .pairing import paired
 
 _MOST = 2**31 - 1  # vertices, and entries of the flat list
 
@@ -22,6 +23,15 @@ class Graph:
 
     The neighbours of vertex v are neighbours[start[v] : start[v] + degree[v]], in increasing order: start and degree are
     (n,) int32, neighbours is (sum of degrees,) int32. The complete graph has none of the three: it is a rule.
+
+    `least_degree`, `largest_degree` and `mean_degree` are numbers; `neighbours_of(vertex)`, (degree,), raises ValueError
+    unless 0 <= vertex < n.
+
+    Example::
+
+        >>> graph = jaxq.graphs.ring(6)
+        >>> graph.n, graph.mean_degree, graph.neighbours_of(0).tolist()
+        (6, 2.0, [1, 5])
     """
 
     n: int
@@ -60,14 +70,27 @@ class Graph:
 
 
 def complete(n: int) -> Graph:
-    """The complete graph on n >= 1 vertices: every vertex may ask every other (the clique of the mean-field theory)."""
+    """The complete graph on n vertices: every vertex may ask every other (the clique of the mean-field theory).
+
+    Raises ValueError unless 1 <= n < 2**31.
+
+    Example::
+
+        >>> jaxq.graphs.complete(100).mean_degree
+        99.0
+    """
     return Graph(_check.integer("n", n, 1, _MOST), "complete")
 
 
 def ring(n: int, degree: int = 2) -> Graph:
     """The ring of n vertices, each tied to its `degree` nearest ones (half on either side): a circulant graph.
 
-    Raises ValueError unless degree is even, positive and below n.
+    Raises ValueError unless degree is even, positive and below n, and n >= 3.
+
+    Example::
+
+        >>> jaxq.graphs.ring(8, degree=4).neighbours_of(0).tolist()
+        [1, 2, 6, 7]
     """
     n = _check.integer("n", n, 3, _MOST, "a ring has at least 3 vertices")
     degree = _check.integer("degree", degree, 2, n - 1, "it is the number of nearest neighbours on the ring")
@@ -80,7 +103,15 @@ def ring(n: int, degree: int = 2) -> Graph:
 
 
 def torus(rows: int, columns: int | None = None) -> Graph:
-    """The rows x columns square lattice with its edges glued, degree 4; square unless `columns` is given; both >= 3."""
+    """The rows x columns square lattice with its edges glued, degree 4; square unless `columns` is given.
+
+    Vertex row * columns + column stands at (row, column). Raises ValueError unless both are at least 3.
+
+    Example::
+
+        >>> jaxq.graphs.torus(3, 4).neighbours_of(0).tolist()
+        [1, 3, 4, 8]
+    """
     hint = "below 3 two neighbours would be the same vertex"
     rows = _check.integer("rows", rows, 3, _MOST, hint)
     columns = rows if columns is None else _check.integer("columns", columns, 3, _MOST, hint)
@@ -98,8 +129,14 @@ def random_regular(n: int, degree: int, seed: int) -> Graph:
     probabilities that become equal as n grows (a fixed number of switches among many edges), not exactly equal at finite n.
     Above degree (n - 1)/2 it is the complement of such a graph.
 
-    Raises ValueError if n * degree is odd or degree is not below n. Source: Bollobas 1980,
+    Raises ValueError if n * degree is odd, degree is not below n, or seed is below 0. Source: Bollobas 1980,
     doi:10.1016/S0195-6698(80)80030-8 (pairing); McKay and Wormald 1990, doi:10.1016/0196-6774(90)90029-E (switches).
+
+    Example::
+
+        >>> graph = jaxq.graphs.random_regular(100, 3, seed=0)
+        >>> graph.least_degree, graph.largest_degree
+        (3, 3)
     """
     n = _check.integer("n", n, 1, _MOST)
     degree = _check.integer("degree", degree, 0, n - 1, "a vertex has at most n - 1 neighbours")
@@ -111,16 +148,23 @@ def random_regular(n: int, degree: int, seed: int) -> Graph:
     rng, name = np.random.default_rng(seed), f"random regular of degree {degree}, seed {seed}"
     if 2 * degree > n - 1:
         absent = np.ones((n, n), bool)
-        absent[tuple(_pairing(n, n - 1 - degree, rng).T)] = False
+        absent[tuple(paired(n, n - 1 - degree, rng).T)] = False
         return _from_pairs(n, np.argwhere(np.triu(absent & absent.T, 1)), name)
-    return _from_pairs(n, _pairing(n, degree, rng), name)
+    return _from_pairs(n, paired(n, degree, rng), name)
 
 
 def erdos_renyi(n: int, mean_degree: float, seed: int) -> Graph:
     """The random graph G(n, p) with p = mean_degree/(n - 1), exactly: each pair of vertices is an edge independently.
 
     The number of edges is binomial and the edges are a uniform set of that many pairs. Isolated vertices occur.
-    Raises ValueError unless 0 <= mean_degree <= n - 1. Source: Gilbert 1959, doi:10.1214/aoms/1177706098.
+    Raises ValueError unless n >= 2, 0 <= mean_degree <= n - 1 and seed >= 0. Source: Gilbert 1959,
+    doi:10.1214/aoms/1177706098.
+
+    Example::
+
+        >>> graph = jaxq.graphs.erdos_renyi(1000, mean_degree=4.0, seed=0)
+        >>> round(graph.mean_degree), graph.least_degree  # about exp(-4) of the vertices are isolated
+        (4, 0)
     """
     n = _check.integer("n", n, 2, _MOST)
     mean_degree = _check.real("mean_degree", mean_degree, 0.0, n - 1.0, hint="a vertex has at most n - 1 neighbours")
@@ -148,6 +192,11 @@ def from_adjacency(adjacency: Any, name: str = "adjacency") -> Graph:
 
     A matrix must be square, symmetric, 0 or 1, with an empty diagonal. A networkx graph (its vertices numbered in the
     order of its nodes) gives its edges; their weights are ignored. Raises ValueError for anything else.
+
+    Example::
+
+        >>> jaxq.graphs.from_adjacency(np.array([[0, 1, 0], [1, 0, 1], [0, 1, 0]])).degree.tolist()
+        [1, 2, 1]
     """
     import scipy.sparse
 
@@ -195,7 +244,17 @@ def from_adjacency(adjacency: Any, name: str = "adjacency") -> Graph:
 
 
 def load(path: str | os.PathLike[str]) -> Graph:
-    """The graph of an adjacency matrix saved with `scipy.sparse.save_npz(path, matrix)`; ValueError if it cannot be read."""
+    """The graph of an adjacency matrix, (n, n), saved with `scipy.sparse.save_npz(path, matrix)`.
+
+    Raises ValueError if the file cannot be read, or for a matrix that `from_adjacency` refuses.
+
+    Example::
+
+        >>> from scipy import sparse
+        >>> sparse.save_npz("pair.npz", sparse.csr_array([[0, 1], [1, 0]]))
+        >>> jaxq.graphs.load("pair.npz").degree.tolist()
+        [1, 1]
+    """
     import scipy.sparse
 
     path = _check.path("path", path)
@@ -236,42 +295,3 @@ def _from_csr(lists: Any, name: str) -> Graph:
     _room(lists.nnz)
     start = lists.indptr.astype(np.int32)
     return Graph(lists.shape[0], name, start[:-1], np.diff(start), lists.indices.astype(np.int32))
-
-
-def _pairing(n: int, degree: int, rng: np.random.Generator) -> np.ndarray:
-    """Edges (edges, 2) of a random regular graph, degree <= (n - 1)/2: half-edges paired, then mended by switches."""
-    while True:
-        pairs = rng.permutation(np.repeat(np.arange(n), degree)).reshape(-1, 2)
-        codes = _code(pairs.min(axis=1), pairs.max(axis=1), n)
-        order = np.argsort(codes, kind="stable")
-        ordered = codes[order]
-        again = np.zeros(codes.size, bool)
-        again[order[1:]] = ordered[1:] == ordered[:-1]
-        changed: dict[int, int] = {}  # edges more or fewer than in the first pairing
-
-        def number(code: int, ordered: Any = ordered, changed: Any = changed) -> int:
-            first, last = np.searchsorted(ordered, [code, code + 1])
-            return int(last - first) + int(changed.get(code, 0))
-
-        if all(_mend(pairs, int(bad), n, number, changed, rng) for bad in np.flatnonzero(again | (pairs[:, 0] == pairs[:, 1]))):
-            return pairs
-
-
-def _mend(pairs: np.ndarray, bad: int, n: int, number: Any, changed: dict[int, int], rng: np.random.Generator) -> bool:
-    """Replace a loop or a parallel edge by a switch that makes neither; False if none was found."""
-    for _ in range(1000 + 10 * len(pairs)):
-        (u, v), other = map(int, pairs[bad]), int(rng.integers(len(pairs)))
-        x, y = (int(end) for end in rng.permutation(pairs[other]))
-        new = [_code(min(ends), max(ends), n) for ends in ((u, x), (v, y))]
-        if other == bad or u == x or v == y or new[0] == new[1] or number(new[0]) or number(new[1]):
-            continue
-        for ends, step in (((u, v), -1), ((x, y), -1), ((u, x), 1), ((v, y), 1)):
-            code = _code(min(ends), max(ends), n)
-            changed[code] = changed.get(code, 0) + step
-        pairs[bad], pairs[other] = (u, x), (v, y)
-        return True
-    return False
-
-
-def _code(low: Any, high: Any, n: int) -> Any:
-    return low * n + high

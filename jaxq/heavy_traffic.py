@@ -12,30 +12,34 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, ClassVar
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from . import _check, ode
 from .ensemble import Result
+from .limit_system import MOST_LEVELS, driven, linear, nonlinear, split, system
 from .martingale import martingale
 from .rescaling import check_d, fixed_point_T, pi, profile, rate, start_profile, stopping_time, tail_counts, theorem5_bound
 
 __all__ = ["Limit", "finite_eta", "finite_eta_path", "fixed_point_T", "green", "integral_equation", "limit", "martingale",
            "pi", "start_profile", "stopping_time", "tail_counts", "theorem5_bound"]
 
-_MOST_LEVELS = 2**13
 _CHUNK = 2048  # RK4 steps by one compiled call
-
 
 
 @dataclass(frozen=True)
 class Limit(Result):
     """T on a time grid: `times` (time,), `T` (time, level), and `truncation_error`, the largest change in any T_i, relative
-    to max(1, |T_i|), when the levels kept above the printed ones double."""
+    to max(1, |T_i|), when the levels kept above the printed ones double. Times are in mean service times.
+
+    Example::
+
+        >>> result = jaxq.heavy_traffic.limit([0.0, 100.0], [2.0, 4.0, 8.0, 16.0], 2, method="exact")
+        >>> result.T[-1].round(6).tolist(), result.truncation_error < 1e-9
+        ([1.0, 3.0, 7.0, 15.0], True)
+    """
 
     dims: ClassVar[dict[str, tuple[str, ...]]] = {"times": ("time",), "T": ("time", "level")}
     json_keys: ClassVar[tuple[str, ...]] = ("times", "T")
@@ -51,7 +55,14 @@ def green(t: float, rows: Any, cols: Any, d: int) -> np.ndarray:
     G_ij(t) = d**((i-j)/2) exp(-(d+1) t) [I_{i-j}(2 sqrt(d) t) - I_{i+j}(2 sqrt(d) t)]: the probability that a walk with
     rates 1 up and d down, killed at 0, is at j at time t from i. Scaled Bessel functions and logarithms, no overflow.
 
-    Args: t >= 0; rows, cols: levels i and j, integers >= 1.
+    Args: t >= 0, in mean service times; rows, cols: levels i and j, integers >= 1. Raises ValueError for anything else.
+    Source: arXiv:1610.03522.
+
+    Example::
+
+        >>> pi = jaxq.heavy_traffic.pi(39, 2, 1.0)  # sum_j G_ij pi_j = pi_i
+        >>> (jaxq.heavy_traffic.green(1.0, [1, 2, 3], np.arange(1, 40), 2) @ pi).round(6).tolist()
+        [1.0, 3.0, 7.0]
     """
     from scipy.special import ive
 
@@ -70,7 +81,7 @@ def limit(ts: Any, initial: Any, d: int, *, above: str = "fixed-point", levels: 
     """The heavy-traffic limit (10): T_i' = T_{i+1} - (d+1) T_i + d T_{i-1}, T_0 = 0.
 
     Args:
-      ts: times (time,), >= 0, strictly increasing.
+      ts: times (time,), >= 0, strictly increasing, in mean service times.
       initial: T_1(0), T_2(0), ... (level,), any finite numbers, not necessarily monotone.
       above: levels above the last given start by T_{i+1} = (d+1) T_i - d T_{i-1} ("fixed-point": pi stays put, data that
         end in two zeros end in zeros), or at "zero".
@@ -80,10 +91,18 @@ def limit(ts: Any, initial: Any, d: int, *, above: str = "fixed-point", levels: 
     By linearity T = b (d**i - 1)/(d - 1) + w with the b that fits the top of the data: that part is fixed, and w starts at
     a constant c above the data, so it stays bounded while T grows like d**i. w is kept on so many more levels that the walk
     of `green` gets from the printed ones to the edge with probability below 1e-15.
+
+    Raises ValueError for bad arguments, and where d**levels is beyond the floats. Source: arXiv:1610.03522, (10).
+
+    Example::
+
+        >>> result = jaxq.heavy_traffic.limit([0.0, 100.0], [2.0, 4.0, 8.0, 16.0], 2, method="exact")  # ends in pi, (16)
+        >>> result.T.round(6).tolist()
+        [[2.0, 4.0, 8.0, 16.0], [1.0, 3.0, 7.0, 15.0]]
     """
     ts, d = _check.times(ts), check_d(d)
     _check.choice("method", method, ("ode", "exact"))
-    start, fixed, c = _split(initial, d, above, levels)
+    start, fixed, c = split(initial, d, above, levels)
     printed, more = fixed.size, _margin(d, ts[-1])
 
     top = _round_up(start.size + more)
@@ -94,7 +113,7 @@ def limit(ts: Any, initial: Any, d: int, *, above: str = "fixed-point", levels: 
             rows, cols = np.arange(1, printed + 1), np.arange(1, top + 1)
             return fixed + np.stack([green(float(t), rows, cols, d) @ w[:top] for t in ts])
         free = np.arange(w.size) < top
-        return fixed + ode.solve(_linear, w, ts, (d, c, free), step=_step(d, "odeint"))[:, :printed]
+        return fixed + ode.solve(linear, w, ts, (d, c, free), step=_step(d, "odeint"))[:, :printed]
 
     coarse, fine = solution(top), solution(2 * top)
     attributes = {"system": "limit (10)", "d": d, "method": method, "above": above, "levels": top}
@@ -105,18 +124,25 @@ def finite_eta(ts: Any, initial: Any, d: int, beta: float, eta: float, *, levels
     """The finite-eta system: (7) with y = 0, the mean field at lambda = 1 - beta/eta written in T, by guarded odeint.
 
     Args:
+      ts: times (time,), >= 0, strictly increasing, in mean service times.
       initial: T(0) (level,), nondecreasing in [0, eta]; above it nobody is, T = eta.
       levels: levels returned; None: those of `initial`. As many more are solved as the truncation T = eta needs.
 
-    Raises ValueError where 8192 levels do not hold it.
+    Raises ValueError for bad arguments, and where 8192 levels do not hold it. Source: arXiv:1610.03522, (7).
+
+    Example::
+
+        >>> path = jaxq.heavy_traffic.finite_eta([0.0, 200.0], [10.0], 2, 1.0, 10.0, levels=3)  # from empty, T = eta
+        >>> path.T[-1].round(3).tolist(), jaxq.heavy_traffic.fixed_point_T(3, 2, 1.0, 10.0).round(3).tolist()
+        ([1.0, 2.71, 5.217], [1.0, 2.71, 5.217])
     """
     ts, d = _check.times(ts), check_d(d)
     start, load = profile("initial", initial, eta), rate(beta, None, eta)
-    printed = start.size if levels is None else _check.integer("levels", levels, 1, _MOST_LEVELS)
+    printed = start.size if levels is None else _check.integer("levels", levels, 1, MOST_LEVELS)
 
     def solution(top: int, size: int) -> np.ndarray:
         T, free = np.concatenate([start, np.full(size - start.size, float(eta))]), np.arange(size) < top
-        return ode.solve(_nonlinear, T, ts, (d, load, eta, free), step=_step(d, "odeint"),
+        return ode.solve(nonlinear, T, ts, (d, load, eta, free), step=_step(d, "odeint"),
                          check=lambda T: _leaves_range(T, eta))[:, :printed]
 
     top, coarse, fine = _enough(solution, max(start.size, printed) + 8)
@@ -128,11 +154,21 @@ def finite_eta_path(ts: Any, initial: Any, d: int, beta: Any, eta: Any, *, step:
                     method: str = "odeint") -> jax.Array:
     """`finite_eta` as pure JAX, (time, level), differentiable in initial, beta and eta inside `with jax.enable_x64(True):`.
 
-    The levels are those of `initial` (above them T = eta, so give enough); nothing is checked. method "odeint": reverse
-    mode; "rk4": both modes.
+    The levels are those of `initial` (level,); above them T = eta, so give enough. method "odeint": reverse mode; "rk4": both
+    modes. step: internal time step; None: from a bound on the Jacobian.
+
+    Raises ValueError where x64 is off, and for a bad d, ts, method or step; T, beta and eta are not checked.
+
+    Example::
+
+        >>> import jax  # one level: at rest T = eta (1 - x) with x = lambda (1 - x**2), here 1/2
+        >>> path = lambda beta: jaxq.heavy_traffic.finite_eta_path([10.0], [3.0], 2, beta, 3.0, method="rk4")[-1, 0]
+        >>> with jax.enable_x64(True):
+        ...     round(float(jax.jit(jax.grad(path))(1.0)), 4)
+        0.45
     """
     step = _step(check_d(d), _check.choice("method", method, ode.METHODS)) if step is None else step
-    return ode.path(_nonlinear, initial, ts, (d, 1 - beta / eta, eta, 1.0), step=step, method=method)
+    return ode.path(nonlinear, initial, ts, (d, 1 - beta / eta, eta, 1.0), step=step, method=method)
 
 
 def integral_equation(ts: Any, initial: Any, d: int, *, eta: float = math.inf, beta: float | None = None,
@@ -152,11 +188,19 @@ def integral_equation(ts: Any, initial: Any, d: int, *, eta: float = math.inf, b
       levels: levels returned; None: those of `initial`.
       step: internal time step; None: 0.25/||J||. `attributes["step_error"]` is what halving it changed.
 
-    RK4 with fixed steps that end at the forcing's times; the numbers returned are those of the halved step.
+    RK4 with fixed steps that end at the forcing's times; the numbers returned are those of the halved step. Times are in mean
+    service times. Raises ValueError for bad arguments, a step too long, and where 8192 levels do not hold it.
+    Source: arXiv:1610.03522.
+
+    Example::
+
+        >>> pushed = jaxq.heavy_traffic.integral_equation([100.0], [0.0, 0.0], 2, forcing=lambda t: [t])
+        >>> pushed.T.round(6).tolist()  # at rest 1 + T_2 - 3 T_1 = 0 and T_{i+1} - 3 T_i + 2 T_{i-1} = 0
+        [[0.5, 0.5]]
     """
     ts, d = _check.times(ts), check_d(d)
-    start, fixed, rhs, parameters, edge = _system(initial, d, eta, beta, arrival_rate, above, levels)
-    step = _step(d, "rk4", parameters[1] if rhs is _nonlinear else 1.0) if step is None else step
+    start, fixed, rhs, parameters, edge = system(initial, d, eta, beta, arrival_rate, above, levels)
+    step = _step(d, "rk4", parameters[1] if rhs is nonlinear else 1.0) if step is None else step
     breaks, width, y = ode.read_forcing(forcing, ts[-1])
     printed, least = fixed.size, max(start.size, fixed.size, width)
     grid, picked = ode.fine_grid(ts, _check.real("step", step, 0.0, open_low=True), breaks)
@@ -170,7 +214,7 @@ def integral_equation(ts: Any, initial: Any, d: int, *, eta: float = math.inf, b
             times = grid[first: first + _CHUNK + 1]
             inputs = tuple(y(t, size) for t in (times[:-1], (times[:-1] + times[1:]) / 2, times[1:]))
             with jax.enable_x64(True):
-                states = np.asarray(_driven(rhs, X, inputs, np.diff(times), given))
+                states = np.asarray(driven(rhs, X, inputs, np.diff(times), given))
             inside = (picked > first) & (picked <= first + _CHUNK)
             out[inside], X = states[picked[inside] - first], states[-1]
         T = fixed + (out + y(grid[picked], size))[:, :printed]
@@ -178,7 +222,7 @@ def integral_equation(ts: Any, initial: Any, d: int, *, eta: float = math.inf, b
             raise ValueError(f"step must be about {_step(d, 'rk4'):.2g}, or T overflows; got {step:g}; use a smaller one")
         return T
 
-    if rhs is _nonlinear:
+    if rhs is nonlinear:
         top, coarse, fine = _enough(solution, least + 8)
     else:
         top = _round_up(least + _margin(d, ts[-1]))
@@ -187,59 +231,6 @@ def integral_equation(ts: Any, initial: Any, d: int, *, eta: float = math.inf, b
     attributes = {"system": "integral equation (7)", "d": d, "eta": eta, "levels": top, "step": step,
                   "step_error": _difference(fine, best)}
     return Limit(attributes, ts, best, _difference(coarse, fine))
-
-
-# `free` is 1 on the levels that move, 0 on those held at their edge value: a truncation and its double compile once.
-
-def _linear(w: jax.Array, t: Any, parameters: tuple[Any, Any, Any]) -> jax.Array:
-    d, edge, free = parameters
-    return free * (jnp.append(w[1:], edge) - (d + 1) * w + d * _below(w))
-
-
-def _nonlinear(T: jax.Array, t: Any, parameters: tuple[Any, Any, Any, Any]) -> jax.Array:
-    d, rate, eta, free = parameters
-    full = eta <= T  # log1p(-1): keep it out of both branches, or its derivative is nan
-    H = jnp.where(full, jnp.where(d == 1, T, eta), -eta * jnp.expm1(d * jnp.log1p(-jnp.where(full, 0.0, T) / eta)))
-    return free * (rate * (_below(H) - H) + jnp.append(T[1:], eta) - T)
-
-
-def _below(x: jax.Array) -> jax.Array:
-    return jnp.concatenate([jnp.zeros_like(x[:1]), x[:-1]])
-
-
-@partial(jax.jit, static_argnames=("rhs",))
-def _driven(rhs: ode.RightHandSide, X: Any, y: Any, steps: Any, parameters: Any) -> jax.Array:
-    return ode.rk4(lambda X, y, parameters: rhs(X + y, 0.0, parameters), X, y, steps, parameters)
-
-
-def _system(initial: Any, d: int, eta: float, beta: Any, arrival_rate: Any, above: str,
-            levels: int | None) -> tuple[np.ndarray, np.ndarray, ode.RightHandSide, tuple[Any, ...], float]:
-    """Start, the fixed part to add at the printed levels, right-hand side, parameters, and the value above the start."""
-    if not (isinstance(eta, float) and eta == math.inf):
-        start, load = profile("initial", initial, eta), rate(beta, arrival_rate, eta)
-        printed = start.size if levels is None else _check.integer("levels", levels, 1, _MOST_LEVELS)
-        return start, np.zeros(printed), _nonlinear, (d, load, eta), eta
-    if beta is not None or not (arrival_rate is None or (type(arrival_rate) in (int, float) and arrival_rate == 1)):
-        raise ValueError(f"beta and arrival_rate need a finite eta, lambda is 1 in the limit; got beta={_check.shown(beta)} and "
-                         f"arrival_rate={_check.shown(arrival_rate)}; give eta, or leave them out")
-    start, fixed, c = _split(initial, d, above, levels)
-    return start, fixed, _linear, (d, c), c
-
-
-def _split(initial: Any, d: int, above: str, levels: int | None) -> tuple[np.ndarray, np.ndarray, float]:
-    """T(0) = fixed + w: w (level,) on the data's levels, c above them; and the fixed part at the printed levels."""
-    T = _check.vector("initial", initial).astype(np.float64)
-    size, printed = T.size, T.size if levels is None else _check.integer("levels", levels, 1, _MOST_LEVELS)
-    if _check.choice("above", above, ("fixed-point", "zero")) == "zero":
-        return T, np.zeros(printed), 0.0
-    rise = T[-1] - (T[-2] if size > 1 else 0.0)
-    with np.errstate(over="ignore"):  # b (d**i - 1)/(d - 1) with b d**(size - 1) = rise, written without d**size
-        i = np.arange(1.0, max(size, printed) + 1)
-        fixed = rise * (i if d == 1 else (float(d) ** (i - size + 1) - float(d) ** (1 - size)) / (d - 1))
-    if not np.all(np.isfinite(fixed)):
-        raise ValueError(f"levels must keep d**levels within the floats; got {printed} with d={d}; "
-                         "use fewer, or above='zero'")
-    return T - fixed[:size], fixed[:printed], float(T[-1] - fixed[size - 1])
 
 
 def _margin(d: int, t: float) -> int:
@@ -255,8 +246,8 @@ def _enough(solution: Callable[[int, int], np.ndarray], top: int) -> tuple[int, 
     coarse, fine = solution(top, 2 * top), solution(2 * top, 2 * top)
     while _difference(coarse, fine) > 1e-9:
         top *= 2
-        if 2 * top > _MOST_LEVELS:
-            raise ValueError(f"T must reach eta within {_MOST_LEVELS} levels; got a truncation error of "
+        if 2 * top > MOST_LEVELS:
+            raise ValueError(f"T must reach eta within {MOST_LEVELS} levels; got a truncation error of "
                              f"{_difference(coarse, fine):.2g} with {top}; use an earlier last time")
         coarse, fine = fine, solution(2 * top, 2 * top)
     return top, coarse, fine

@@ -24,7 +24,13 @@ _GRACE, _LETTER = 5.0, 2048  # seconds that a failing process waits for the othe
 
 
 class LostError(RuntimeError):
-    """Another process of the run ended or could not be reached."""
+    """Another process of the run ended or could not be reached.
+
+    Example::
+
+        >>> issubclass(jaxq.hosts.LostError, RuntimeError)
+        True
+    """
 
 
 def start(coordinator: str | None = None, num_processes: int | None = None, process_id: int | None = None) -> None:
@@ -38,6 +44,12 @@ def start(coordinator: str | None = None, num_processes: int | None = None, proc
     replicas among all devices of all processes, which must call them alike, and return the same result in each; the
     integers are those of one process. Raises ValueError where nothing is found, where the arguments do not fit together, or
     after a first JAX computation, and `LostError` where they cannot meet; one that waits for 5 minutes is ended by JAX.
+
+    Example, the last of four processes numbered from 1::
+
+        >>> jaxq.hosts.start("node1:4000", num_processes=4, process_id=4)
+        Traceback (most recent call last):
+        ValueError: process_id must be an integer at least 0 and at most 3; got 4; processes are numbered from 0
     """
     if len({value is None for value in (coordinator, num_processes, process_id)}) > 1:
         raise ValueError("several processes need coordinator, num_processes and process_id together, or none of them on a cluster "
@@ -64,7 +76,12 @@ def start(coordinator: str | None = None, num_processes: int | None = None, proc
 
 def leave(status: int = 0) -> None:
     """Before a process that called `start` ends: wait for the others; after a failure (status not 0) for 5 seconds only, and then
-    end with `status`, so that the others hear of it."""
+    end with `status`, so that the others hear of it. Elsewhere it does nothing.
+
+    Example::
+
+        >>> jaxq.hosts.leave()
+    """
     if not jax.distributed.is_initialized():
         return
     (waiting := threading.Thread(target=jax.distributed.shutdown, daemon=True)).start()
@@ -77,7 +94,13 @@ def leave(status: int = 0) -> None:
 
 
 def first() -> bool:
-    """True in the process that writes and prints: the only one, or process 0."""
+    """True in the process that writes and prints: the only one, or process 0.
+
+    Example::
+
+        >>> jaxq.hosts.first()
+        True
+    """
     return not jax.distributed.is_initialized() or jax.process_index() == 0
 
 

@@ -21,8 +21,9 @@ import numpy as np
 from . import _check, ode
 from .chain import Model, PopulationModel
 from .ensemble import Result, describe
-from .mean_field import _bad_path, _doubled, _levels, _population, _start, _step, _truncated
+from .mean_field import _population, _step
 from .refined import forcing
+from .truncation import bad_path, doubled, initial_density, level_count, truncated
 
 _TRUNCATION = 1e-8  # truncation error, relative to the largest constant, that ends the search for levels
 _MOST_STATES = 256  # the path carries states**2 numbers
@@ -37,6 +38,12 @@ class LinearNoise(Result):
       mean over replicas; they err by a factor 1 + O(1/n), more where a level holds only a few of the n servers.
     refined_tail (time, level), refined_mean_queue_length (time,): expectations at the model's n, to O(1/n^2).
     truncation_error: a bound on the change of the tails, their expectations and variances (Q's too) when the levels double.
+
+    Example::
+
+        >>> result = jaxq.linear_noise(jaxq.Supermarket(100, 2, 2/3, buffer=1), [0.0, 20.0])
+        >>> result.mean_queue_length.round(4).tolist(), result.refined_mean_queue_length.round(4).tolist()
+        ([0.0, 0.5], [0.0, 0.4988])
     """
 
     dims: ClassVar[dict[str, tuple[str, ...]]] = {
@@ -67,16 +74,22 @@ def linear_noise(model: Model, ts: Any, initial: Any = None, *, levels: int | No
     Raises ValueError for bad arguments, a model without a closed mean field, more than 256 states, and a start that is
     itself random (PULL with R >= 2 routers: the first messages; give densities).
     Source: Kurtz 1971, doi:10.2307/3211904.
+
+    Example::
+
+        >>> result = jaxq.linear_noise(jaxq.Supermarket(100, 2, 2/3, buffer=1), [0.0, 20.0])
+        >>> (100 * result.tail_stdev**2).round(4).tolist()  # at rest W = -D/(2 J) = 0.3
+        [[0.0], [0.3]]
     """
     ts = _check.times(ts)
     model = _population(model, "linear_noise")
     if initial is None:
         _refuse_random_start(model)
     n = int(model.n)
-    model, start = _start(model, initial, levels)
-    moments, error, least = _moments(model, start, ts), 0.0, _levels(model)
-    while _truncated(model):
-        model, start = _doubled(model, start)
+    model, start = initial_density(model, initial, levels)
+    moments, error, least = _moments(model, start, ts), 0.0, level_count(model)
+    while truncated(model):
+        model, start = doubled(model, start)
         coarse, moments = moments, _moments(model, start, ts)
         least = coarse.shape[2] - 1
         changes = np.max(np.abs(moments[:, :, : least + 1] - coarse), axis=(1, 2))
@@ -99,7 +112,7 @@ def _moments(model: PopulationModel, start: np.ndarray, ts: np.ndarray) -> np.nd
 
     def complaint(states: np.ndarray) -> str | None:
         least = np.min(np.diagonal(_covariance(states, size), axis1=1, axis2=2), initial=0.0)
-        return _bad_path(model, states[:, :size], 1e-8) or (f"a variance falls to {least:.2g}" if least < -1e-8 else None)
+        return bad_path(model, states[:, :size], 1e-8) or (f"a variance falls to {least:.2g}" if least < -1e-8 else None)
 
     # W relaxes at twice the rate of x
     states = ode.solve(_noise, np.concatenate([start, np.zeros(size + size**2)]), ts, model,

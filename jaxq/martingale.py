@@ -20,7 +20,7 @@ def martingale(times: Any, T: Any, d: int, *, eta: float, beta: float | None = N
     (eta**2/n) int_0^t [lambda (S_{i-1}**d - S_i**d) + S_i - S_{i+1}] ds, S = 1 - T/eta.
 
     Args:
-      times: save times (time,), the first one 0.
+      times: save times (time,), the first one 0, in mean service times.
       T: (time, level) or (time, level, replica), eta (1 - x/n) from tail counts x (`simulate(..., save="paths")`). Its last
         level must be eta throughout: nobody is there, so y = 0 above. Where somebody was at the last level saved, that no
         one was above it is for the caller to say, by one more level: np.pad(T, ((0, 0), (0, 1), (0, 0)),
@@ -33,6 +33,12 @@ def martingale(times: Any, T: Any, d: int, *, eta: float, beta: float | None = N
 
     Raises ValueError for a path that does not start at 0, leaves [0, eta], or ends in a level that somebody reached.
     Source: Eschenfeldt and Gamarnik, arXiv:1610.03522.
+
+    Example::
+
+        >>> empty = [[10.0], [10.0]]  # nobody came: y is the eta lambda t of the arrivals expected
+        >>> jaxq.heavy_traffic.martingale([0.0, 1.0], empty, 2, eta=10.0, beta=1.0).round(6).tolist()
+        [[0.0], [9.0]]
     """
     times, T, d = _check.times(times, "times"), _check.grid("T", T, finite=False), check_d(d)
     load = rate(beta, arrival_rate, eta)

@@ -18,8 +18,9 @@ import numpy as np
 from . import _check, ode
 from .chain import Model, PopulationModel
 from .ensemble import Result, describe
+from .truncation import MOST_LEVELS as _MOST_LEVELS
+from .truncation import bad_path, bad_tail, doubled, initial_density, leak, level_count, truncated
 
-_MOST_LEVELS = 1024
 _TRUNCATION = 1e-9   # truncation error that ends the search for levels
 _RESIDUAL = 1e-10    # largest |drift| of an accepted fixed point
 _RELAXATION = (0.0, 50.0, 500.0, 5000.0)  # times to follow the flow before Newton's method, until one is enough
@@ -28,7 +29,14 @@ _RELAXATION = (0.0, 50.0, 500.0, 5000.0)  # times to follow the flow before Newt
 @dataclass(frozen=True)
 class MeanField(Result):
     """Mean field on a time grid: `times` (time,), `tail` (time, level) fractions of servers with at least i customers,
-    `mean_queue_length` (time,) per server, and `truncation_error`, the largest change in either when the levels double."""
+    `mean_queue_length` (time,) per server, and `truncation_error`, the largest change in either when the levels double.
+
+    Example::
+
+        >>> result = jaxq.mean_field(jaxq.Supermarket(100, 2, 2/3, buffer=1), [0.0, 20.0], method="rk4")
+        >>> result.mean_queue_length.round(4).tolist(), result.truncation_error
+        ([0.0, 0.5], 0.0)
+    """
 
     dims: ClassVar[dict[str, tuple[str, ...]]] = {"times": ("time",), "tail": ("time", "level"),
                                                   "mean_queue_length": ("time",)}
@@ -43,7 +51,14 @@ class MeanField(Result):
 @dataclass(frozen=True)
 class FixedPoint(Result):
     """Fixed point of the mean field: `tail` (level,), `mean_queue_length` per server, `density` (state,) and `residual`,
-    the largest |drift| there (per unit time)."""
+    the largest |drift| there (per unit time).
+
+    Example::
+
+        >>> point = jaxq.fixed_point(jaxq.Supermarket(100, 2, 2/3, buffer=1))  # x = lambda (1 - x**2)
+        >>> round(point.mean_queue_length, 6), point.residual < 1e-10
+        (0.5, True)
+    """
 
     dims: ClassVar[dict[str, tuple[str, ...]]] = {"tail": ("level",), "density": ("state",)}
     json_keys: ClassVar[tuple[str, ...]] = ("tail", "mean_queue_length", "residual")
@@ -72,23 +87,29 @@ def mean_field(model: Model, ts: Any, *, initial: Any = None, finite_n: bool = F
 
     Raises ValueError for bad arguments, and for a model without a closed mean field (server by server on a graph).
     Source: Mitzenmacher 2001, doi:10.1109/71.963420; Kurtz 1970, doi:10.2307/3212147.
+
+    Example::
+
+        >>> model = jaxq.Supermarket(100, 2, 2/3, buffer=1)  # x' = lambda (1 - x**2) - x
+        >>> jaxq.mean_field(model, [0.0, 1.0, 20.0], method="rk4").tail.round(4).tolist()
+        [[0.0], [0.3873], [0.5]]
     """
     ts = _check.times(ts)
     _check.choice("method", method, ode.METHODS)
-    model, start = _start(_population(model, "mean_field"), initial, levels)
+    model, start = initial_density(_population(model, "mean_field"), initial, levels)
     inverse_n = 1.0 / model.n if _check.flag("finite_n", finite_n) else 0.0
     slack = 1e-8 + inverse_n  # at finite n the drift itself may lead below 0, by less than one server
 
     def follow(model: PopulationModel, start: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         states = ode.solve(_drift, start, ts, (model, inverse_n), method=method,
-                           step=_step(model, start, inverse_n, method), check=lambda x: _bad_path(model, x, slack))
+                           step=_step(model, start, inverse_n, method), check=lambda x: bad_path(model, x, slack))
         tail = np.asarray(model.tail(states.T), np.float64).T
         return tail, tail.sum(axis=1)
 
     tail, mean = follow(model, start)
-    error, least = 0.0, _levels(model)
-    while _truncated(model):
-        model, start = _doubled(model, start)
+    error, least = 0.0, level_count(model)
+    while truncated(model):
+        model, start = doubled(model, start)
         (coarse, coarse_mean), (tail, mean) = (tail, mean), follow(model, start)
         least = coarse.shape[1]
         error = float(max(np.max(np.abs(tail[:, :least] - coarse)), np.max(np.abs(mean - coarse_mean))))
@@ -105,25 +126,32 @@ def mean_field_path(model: PopulationModel, ts: Any, initial: Any = None, *, met
                     step: float | None = None, finite_n: bool = False) -> jax.Array:
     """Densities (time, states) of the mean field, pure JAX, at the levels the model has; `model.tail(x.T)` are its tails.
 
-    Differentiable in the model's leaves and in `initial`: reverse mode with "odeint", both modes with "rk4". For instance
-    the slope in lambda of the mean queue length at t = 10::
-
-        with jax.enable_x64(True):
-            slope = jax.grad(lambda rate: mean_field_path(Supermarket(100, 2, rate), [10.0]).sum())(0.9)
+    Differentiable in the model's leaves and in `initial`: reverse mode with "odeint", both modes with "rk4".
 
     Args:
-      ts: concrete times, as in `mean_field`; initial: densities (states,) or None (empty).
+      model: a PopulationModel, with the levels it has. ts: concrete times, as in `mean_field`.
+      initial: densities (states,) or None (empty). method, finite_n: as in `mean_field`.
       step: internal time step; None: from the Jacobian at this model, which jit and vmap hide: there give it
         (for the supermarket model 0.1/d serves every lambda <= 1).
 
     Raises ValueError where x64 is off, or `step` is needed.
+
+    Example::
+
+        >>> import jax
+        >>> from jaxq.mean_field import mean_field_path
+        >>> mean = lambda rate: mean_field_path(jaxq.Supermarket(100, 2, rate, buffer=1), [10.0], method="rk4").sum()
+        >>> with jax.enable_x64(True):
+        ...     round(float(jax.grad(mean)(2/3)), 4)  # at rest (1 - x**2)/(1 + 2 lambda x), x = 1/2
+        0.45
     """
     _population(model, "mean_field_path")
     inverse_n = 1.0 / model.n if finite_n else 0.0
     if step is None or initial is None:
         try:
             seen = jax.tree.map(_value, model)
-            start = _start(seen, None, None)[1] if initial is None else np.asarray(jax.tree.map(_value, initial), np.float64)
+            start = (initial_density(seen, None, None)[1] if initial is None
+                     else np.asarray(jax.tree.map(_value, initial), np.float64))
             step = step or _step(seen, start, _value(inverse_n), method)
         except jax.errors.ConcretizationTypeError:
             raise ValueError("mean_field_path needs step and initial where jit or vmap hides the model's numbers; "
@@ -139,7 +167,12 @@ def fixed_point(model: Model, *, levels: int | None = None) -> FixedPoint:
     `levels` they are doubled until the last one is empty, and the flow into those beyond stops, to 1e-14. n is ignored.
 
     Raises ValueError for an overloaded system (lambda >= 1 without a buffer), a residual above 1e-10, or a model without
-    a closed mean field.
+    a closed mean field. Source of the supermarket model's: Mitzenmacher 2001, doi:10.1109/71.963420.
+
+    Example::
+
+        >>> jaxq.fixed_point(jaxq.Supermarket(100, 2, 0.5)).tail[:3].round(4).tolist()  # lambda**(2**i - 1)
+        [0.5, 0.125, 0.0078]
     """
     model = _population(model, "fixed_point")
     if levels is not None:
@@ -147,24 +180,35 @@ def fixed_point(model: Model, *, levels: int | None = None) -> FixedPoint:
     while True:
         guess = _guess(model)
         last = float(model.tail(guess)[-1])
-        grows = levels is None and _truncated(model)
-        if _truncated(model) and not last < 1:
+        grows = levels is None and truncated(model)
+        if truncated(model) and not last < 1:
             raise ValueError("fixed_point needs a load below 1 of its model (arrival_rate < 1 per server of rate 1) or a finite "
                              f"buffer; got {_check.shown(model)}; lower arrival_rate or give a buffer")
         if not (grows and last > 1e-14):
             density, residual = _newton(model, guess)
             tail = np.asarray(model.tail(density), np.float64)
-            if not (grows and max(tail[-1], _leak(model, density)) > 1e-14):
+            if not (grows and max(tail[-1], leak(model, density)) > 1e-14):
                 return FixedPoint({"model": describe(model)}, tail, density, float(tail.sum()), residual)
-        if 2 * _levels(model) > _MOST_LEVELS:
+        if 2 * level_count(model) > _MOST_LEVELS:
             raise ValueError(f"fixed_point must fit in {_MOST_LEVELS} levels; got {_check.shown(model)}, too near its full load; "
                              "lower arrival_rate, or give levels to truncate there")
-        model = model.at_levels(2 * _levels(model))
+        model = model.at_levels(2 * level_count(model))
 
 
 def newton_step(x: jax.Array, model: PopulationModel) -> jax.Array:
-    """x - J(x)^-1 drift(x), pure JAX. At a fixed point it returns x, and its derivatives in the model's leaves with x held
-    are those of the fixed point itself (implicit function theorem; first order only)."""
+    """x - J(x)^-1 drift(x) (states,), x (states,) a density, pure JAX; inside x64. At a fixed point it returns x, and its
+    derivatives in the model's leaves with x held are those of the fixed point itself (implicit function theorem; first order
+    only). Nothing is checked: a singular J gives nan or nonsense.
+
+    Example::
+
+        >>> import jax
+        >>> from jaxq.mean_field import newton_step
+        >>> point = lambda rate: newton_step(jax.numpy.array([0.5]), jaxq.Supermarket(100, 2, rate, buffer=1)).sum()
+        >>> with jax.enable_x64(True):
+        ...     round(float(jax.jit(jax.grad(point))(2/3)), 6)  # (1 - x**2)/(1 + 2 lambda x), x = 1/2
+        0.45
+    """
     drift, jacobian = model.drift(x), jax.jacfwd(model.drift)(x)
     return x - jnp.linalg.solve(jacobian, drift)
 
@@ -182,7 +226,7 @@ def _newton(model: PopulationModel, guess: np.ndarray) -> tuple[np.ndarray, floa
                     break
                 x = after
             residual = float(_iterate(jnp.asarray(x), jax.tree.map(np.float64, model))[1])
-        problem = _bad_tail(model, x[:, None], 1e-8) if np.all(np.isfinite(x)) else "it is not finite"
+        problem = bad_tail(model, x[:, None], 1e-8) if np.all(np.isfinite(x)) else "it is not finite"
         if residual <= _RESIDUAL and problem is None:
             return x, residual
     raise ValueError(f"fixed_point must reach |drift| <= {_RESIDUAL:g} with tails in [0, 1]; got {residual:.3g}"
@@ -218,73 +262,6 @@ def _population(model: Any, name: str) -> PopulationModel:
                          "occupancy is not closed; use jaxq.Supermarket for the mean field of the complete graph, "
                          "or the pair approximation")
     return model
-
-
-def _levels(model: PopulationModel) -> int:
-    return int(np.shape(model.tail(np.zeros(model.jumps.shape[1])))[0])
-
-
-def _truncated(model: PopulationModel) -> bool:
-    return bool(model.at_levels(2 * _levels(model)).jumps.shape[1] > model.jumps.shape[1])
-
-
-def _embedding(model: PopulationModel) -> tuple[PopulationModel, np.ndarray]:
-    """The model with twice the levels and where each state goes there, (more states, states): `grow` of unit counts says."""
-    larger, state = model.grow(model.state_of(np.eye(model.jumps.shape[1], dtype=np.int32)))
-    return larger, np.asarray(larger.counts(state), np.float64)
-
-
-def _doubled(model: PopulationModel, density: np.ndarray) -> tuple[PopulationModel, np.ndarray]:
-    """The model with twice the levels and the same density."""
-    larger, places = _embedding(model)
-    return larger, places @ density
-
-
-def _leak(model: PopulationModel, density: np.ndarray) -> float:
-    """The fastest flow into a state that twice the levels would add: what the truncation holds back. The last tail fraction
-    does not tell where some servers hold more than `levels`, as those of a pool with a large buffer do."""
-    larger, places = _embedding(model)
-    with jax.enable_x64(True):
-        drift = np.asarray(larger.drift(jnp.asarray(places @ density)))
-    return float(np.max(np.abs(drift[~places.any(axis=1)]), initial=0.0))
-
-
-def _start(model: PopulationModel, initial: Any, levels: int | None) -> tuple[PopulationModel, np.ndarray]:
-    """The model with levels for `initial`, and its density (states,)."""
-    if levels is not None:
-        model = model.at_levels(_check.integer("levels", _check.integer("levels", levels, 1), 1, _MOST_LEVELS))
-    if initial is None:
-        return model, np.asarray(model.empty(), np.float64)
-    given = _check.vector("initial", initial)
-    density = given / model.n if given.dtype.kind in "iu" else given.astype(np.float64)
-    while levels is None and density.size > model.jumps.shape[1] and _truncated(model):
-        model = model.at_levels(2 * _levels(model))
-    states = model.jumps.shape[1]
-    if density.size < states == _levels(model):
-        density = np.concatenate([density, np.zeros(states - density.size)])
-    problem = _bad_tail(model, density[:, None], 1e-12) if density.size == states else f"it has {given.size}"
-    if problem:
-        raise ValueError(f"initial must be {states} densities (floats) or counts (integers) with 1 >= S_1 >= ... >= 0; "
-                         f"{problem}; got {_check.shown(initial)}")
-    return model, density
-
-
-def _bad_tail(model: PopulationModel, density: np.ndarray, slack: float) -> str | None:
-    """What is wrong with the tails of densities (states, points), or None."""
-    tail = np.asarray(model.tail(density), np.float64)
-    bounded = np.concatenate([np.ones_like(tail[:1]), tail, np.zeros_like(tail[:1])])
-    rise = np.diff(bounded, axis=0)
-    level = int(np.argmax(np.max(rise, axis=1)))
-    return f"the tail rises by {rise[level].max():.3g} at level {level + 1}" if rise.max() > slack else None
-
-
-def _bad_path(model: PopulationModel, states: np.ndarray, slack: float) -> str | None:
-    """What is wrong with a solved path (times, states), or None."""
-    with jax.enable_x64(True):
-        margin = min(float(model.margin(jnp.asarray(x))) for x in states)
-    if margin <= 0:
-        return "the path leaves the region where the drift is smooth (for PULL: a router runs out of messages)"
-    return _bad_tail(model, states.T, slack)
 
 
 def _value(leaf: Any) -> Any:

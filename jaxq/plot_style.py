@@ -72,7 +72,15 @@ def check_ending(path: Path) -> None:
 
 def save(axes: Any, path: str | os.PathLike[str]) -> None:
     """Write the figure of these axes (PNG, PDF or SVG by the ending, else PNG), whole or not at all, and close it. Raises
-    ValueError if it cannot."""
+    ValueError if it cannot.
+
+    Example::
+
+        >>> axes = jaxq.plot.curves([0.0, 1.0], [[0.5, 0.2], [0.6, 0.3]], "$S_{}$", "fraction of servers")
+        >>> jaxq.plot.save(axes, "curves.png")
+        >>> np.fromfile("curves.png", np.uint8)[1:4].tobytes()
+        b'PNG'
+    """
     import matplotlib.pyplot as plt
 
     figure: Any = next((getattr(one, "figure", None) for one in np.ravel(np.asarray(axes, object))), None)
@@ -97,6 +105,15 @@ def log_n(ax: Any, sizes: Any) -> None:
     ax.set(xscale="log", xlabel="servers $n$")
     ax.set_xticks(sizes, labels=[f"${power(n)}$" for n in sizes])
     ax.xaxis.set_minor_formatter(NullFormatter())
+
+
+def legend(ax: Any, **options: Any) -> None:
+    """The legend with the data, which have error bars, before the theory."""
+    from matplotlib.container import ErrorbarContainer
+
+    handles, labels = ax.get_legend_handles_labels()
+    order = sorted(range(len(handles)), key=lambda k: not isinstance(handles[k], ErrorbarContainer))
+    ax.legend([handles[k] for k in order], [labels[k] for k in order], **options)
 
 
 def legend_above(ax: Any) -> None:

@@ -30,7 +30,14 @@ class PullStudy(Result):
     p_wait: a customer joins a busy server; p_block: it is lost; messages_per_customer: pull messages sent per arrival;
     mean_response_time: of customers that are served, by Little's law, in the unit of the rates.
     supermarket_p_wait, supermarket_p_block, supermarket_response_time (n,): join the shorter of two, with replacement, on the
-    same servers at the same load. It asks two servers per customer.
+    same servers at the same load, nan where it has no steady state. It asks two servers per customer.
+    warmup (n, routers), horizon: time left out, and the window, in the unit of the rates.
+
+    Example, with nearly one message per customer and hardly any waiting::
+
+        >>> study = jaxq.pull_study([jaxq.Pool(1.0)], 0.5, n=[10, 40], routers=1, replicas=64, key=0, warmup=10.0, horizon=40.0)
+        >>> study.messages_per_customer.round(1).tolist(), study.mean_response_time.round(1).tolist()
+        ([[1.0], [1.0]], [[1.0], [1.0]])
     """
 
     dims: ClassVar[dict[str, tuple[str, ...]]] = {
@@ -82,11 +89,17 @@ def pull_study(pools: Sequence[Pool], arrival_rate: float, *, n: Any, routers: A
       pools, arrival_rate, messages: as in `Pull`. n, routers: increasing lists.
       replicas: independent copies, at least 2.
       key: as in `simulate`; every (n, routers) has its own.
-      warmup, horizon: time before the window, and the window. None: what `stationary` finds for each system, and 4 times the
-        longest of what theory says.
+      warmup, horizon: time before the window, and the window, in the unit of the pools' rates. None: what `stationary` finds
+        for each system, and 40 times the longest relaxation time that theory knows.
       checkpoint, every, resume: as in `stationary`; a study also goes on with more n and routers.
 
     Returns `PullStudy`. Raises ValueError for bad input and for an overloaded system. Source: Stolyar, arXiv:1512.07873.
+
+    Example: P(wait) vanishes as n grows, and tends to lambda**2 = 0.25 with the shorter of two::
+
+        >>> study = jaxq.pull_study([jaxq.Pool(1.0)], 0.5, n=[10, 40], routers=1, replicas=64, key=0, warmup=10.0, horizon=40.0)
+        >>> study.p_wait.round(3).tolist(), study.supermarket_p_wait.round(3).tolist()
+        ([[0.025], [0.0]], [0.284, 0.258])
     """
     sizes, counts = (_increasing(name, value) for name, value in (("n", n), ("routers", routers)))
     _check.integer("replicas", replicas, 2, 2**31 - 1, "the errors come from independent replicas")

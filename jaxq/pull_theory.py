@@ -27,6 +27,12 @@ class Equilibrium(Result):
     nu: (pool,) busy servers of each pool as a fraction of all n; busy: (pool,) the fraction of the pool, nu / beta.
     flow: g, arrivals per idle server and unit time. mean_queue_length: customers per server of all; mean_response_time: in
     the unit of the rates.
+
+    Example::
+
+        >>> result = jaxq.pull_theory.equilibrium([jaxq.Pool(0.5, 1.5), jaxq.Pool(0.5, 0.5)], 0.3125)
+        >>> round(result.flow, 6), round(result.mean_response_time, 6)
+        (0.5, 1.2)
     """
 
     dims: ClassVar[dict[str, tuple[str, ...]]] = {"nu": ("pool",), "busy": ("pool",)}
@@ -50,6 +56,12 @@ def equilibrium(pools: Sequence[Any], arrival_rate: float) -> Equilibrium:
       arrival_rate: lambda per server.
 
     Raises ValueError unless 0 < lambda < sum_j beta_j mu_j. Source: arXiv:1512.07873, section 2.
+
+    Example::
+
+        >>> result = jaxq.pull_theory.equilibrium([jaxq.Pool(0.5, 1.5), jaxq.Pool(0.5, 0.5)], 0.3125)
+        >>> result.busy.round(6).tolist()  # g/(g + mu) at g = 1/2
+        [0.25, 0.5]
     """
     from scipy.optimize import brentq
 
@@ -79,6 +91,12 @@ def many_routers_response_time(r: float, arrival_rate: float) -> float:
       arrival_rate: 0 < lambda < 1 per server.
 
     Raises ValueError outside these ranges. Source: derived from the mean field of arXiv:1512.07873 with R proportional to n.
+
+    Example::
+
+        >>> # from random routing, 1/(1 - lambda), to no waiting
+        >>> [round(jaxq.pull_theory.many_routers_response_time(r, 0.5), 2) for r in (0.001, 1.0, 1000.0)]
+        [2.0, 1.46, 1.0]
     """
     from scipy.optimize import brentq
 
@@ -99,6 +117,14 @@ def messages_per_customer(p_wait: float, p_block: float) -> float:
 
     Each customer that finds an idle server ends one message, and as many are sent as end. With "stale" messages it is the
     chance that the customer's router holds a message, which is at most this.
+
+    Args: two probabilities per customer. Raises ValueError unless they are, and sum to at most 1.
+    Source: the balance of messages in arXiv:1512.07873.
+
+    Example::
+
+        >>> round(jaxq.pull_theory.messages_per_customer(0.05, 0.02), 6)
+        0.93
     """
     p_wait = _check.real("p_wait", p_wait, 0.0, 1.0)
     return float(1.0 - p_wait - _check.real("p_block", p_block, 0.0, 1.0 - p_wait + 1e-9, hint="p_wait and it sum to 1 at most"))

@@ -15,7 +15,26 @@ class RatesModel(PopulationModel):
     """A population model that gives `n`, `jumps`, `rates`, `clock` and `tail` only: exact, in float64, and slower.
 
     The mark is the raw 64-bit word; `apply` inverts the cumulative rates at the current counts. Rates that sum to more than
-    the clock, or that take a count below zero, raise instead of being clipped. Same integers on one backend only.
+    the clock, or that take a count below zero, raise ValueError instead of being clipped. Same integers on one backend only.
+
+    `jumps` are (events, states), `rates` (events,) per unit time and server, `clock` at least their sum times n; initial
+    states are None (no customers) or integer counts (states,).
+
+    Example::
+
+        >>> import dataclasses
+        >>> import jax.numpy as jnp
+        >>> from jaxq.rates_model import RatesModel
+        >>> @dataclasses.dataclass(frozen=True)
+        ... class Machines(RatesModel, leaves=("n",)):
+        ...     # n machines, each fails at rate 1 and is mended at rate 2; counted are those that work
+        ...     n: int
+        ...     jumps = np.array([[1], [-1]])
+        ...     def clock(self): return 2.0 * self.n
+        ...     def rates(self, x, inverse_n=0.0): return jnp.concatenate([2.0 * (1.0 - x), x])
+        ...     def tail(self, counts): return counts
+        >>> jaxq.exact.stationary(Machines(2)).probability.round(4).tolist()  # binomial with 2/3
+        [0.1111, 0.4444, 0.4444]
     """
 
     float64: ClassVar[bool] = True

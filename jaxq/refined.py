@@ -25,9 +25,9 @@ import numpy as np
 from . import _check
 from .chain import Model, PopulationModel
 from .ensemble import Result, describe
-from .mean_field import _population, _truncated, fixed_point, newton_step
+from .mean_field import _population, fixed_point, newton_step
+from .truncation import MOST_LEVELS, truncated
 
-_MOST_LEVELS = 1024
 _TRUNCATION = 1e-9  # relative change of the constants that ends the search for levels
 _NEUTRAL = 1e-9     # eigenvalues of J above this share of ||J|| are 0; heavy traffic has (ln d)/(6 eta)
 _ROUNDING = 1e-14   # error of the constants, relative, times ||J|| over the slowest rate
@@ -43,6 +43,12 @@ class Refined(Result):
     refined_tail (level,), refined_mean_queue_length: fixed_point + V_tail/n and mean_queue_length + V/n at the model's n.
     covariance (level, other_level), variance: limits of n Cov(S_i, S_j) and n Var(Q).
     truncation_error: the largest change of V_tail, V and variance when the levels last doubled (absolute).
+
+    Example::
+
+        >>> result = jaxq.refined(jaxq.Supermarket(100, 2, 2/3, buffer=1))
+        >>> round(result.mean_queue_length, 6), round(result.refined_mean_queue_length, 6)
+        (0.5, 0.4988)
     """
 
     dims: ClassVar[dict[str, tuple[str, ...]]] = {
@@ -75,14 +81,20 @@ def refined(model: Model, *, levels: int | None = None) -> Refined:
     where the fixed point is not isolated and stable: PULL with R >= 2 routers has R - 1 neutral directions, the split of
     the messages, in which the system diffuses without end.
     Source: Gast and Van Houdt 2017, doi:10.1145/3154491.
+
+    Example::
+
+        >>> result = jaxq.refined(jaxq.Supermarket(100, 2, 2/3, buffer=1))  # f = lambda (1 - x**2) - x: J = -5/3, D = 1
+        >>> round(result.variance, 6), round(result.V, 6)  # -D/(2 J), lambda W/J
+        (0.3, -0.12)
     """
     model = _population(model, "refined")
     point = fixed_point(model, levels=levels)
     least, error = point.tail.size, 0.0
-    truncated = model.at_levels(least)
-    slowest = _slowest(truncated, point.density)
-    V, covariance = _expand(truncated, point.density)
-    while _truncated(truncated):
+    cut = model.at_levels(least)
+    slowest = _slowest(cut, point.density)
+    V, covariance = _expand(cut, point.density)
+    while truncated(cut):
         least, coarse_V, coarse_covariance = V.size, V, covariance
         point = fixed_point(model, levels=2 * least)
         V, covariance = _expand(model.at_levels(2 * least), point.density)
@@ -91,7 +103,7 @@ def refined(model: Model, *, levels: int | None = None) -> Refined:
         scale = point.mean_queue_length + np.max(np.abs(V)) + covariance.sum()
         if levels is not None or error <= max(_TRUNCATION, _ROUNDING / slowest) * scale:
             break
-        if 2 * least >= _MOST_LEVELS:
+        if 2 * least >= MOST_LEVELS:
             raise ValueError(f"refined must fit in {least} levels; got {_check.shown(model)}, whose constants still change by "
                              f"{error:.2g} when they double; lower arrival_rate, or give levels={least} to accept that error")
     mean, constant, variance = point.mean_queue_length, float(V.sum()), float(covariance.sum())
@@ -108,6 +120,15 @@ def fixed_point_density(model: PopulationModel, guess: Any = None) -> jax.Array:
     two steps, taken with derivatives, squares the power of a parameter change that the density does not follow.
 
     Raises ValueError where x64 is off.
+
+    Example::
+
+        >>> import jax
+        >>> from jaxq.refined import fixed_point_density
+        >>> point = lambda rate: fixed_point_density(jaxq.Supermarket(100, 2, rate, buffer=1)).sum()
+        >>> with jax.enable_x64(True):
+        ...     round(float(jax.jit(jax.grad(point))(2/3)), 6)  # (1 - x**2)/(1 + 2 lambda x), x = 1/2
+        0.45
     """
     _need_x64("fixed_point_density")
     x = jax.lax.stop_gradient(jnp.asarray(model.guess() if guess is None else guess, jnp.float64))
@@ -119,17 +140,19 @@ def fixed_point_density(model: PopulationModel, guess: Any = None) -> jax.Array:
 def constants(model: PopulationModel, density: Any) -> tuple[jax.Array, jax.Array]:
     """V (states,) and W (states, states) of a fixed point: E[X] = density + V/n + O(1/n^2), n Cov(X) -> W; pure JAX.
 
-    Differentiable twice and more in the model's leaves and in `density`, both modes; with `fixed_point_density`, the slope
-    of Q's constant in lambda::
+    Differentiable twice and more in the model's leaves and in `density`, both modes. Not checked: a singular Jacobian gives
+    nan or nonsense. Raises ValueError where x64 is off. Source: Gast and Van Houdt 2017, doi:10.1145/3154491.
 
-        def constant(rate):
-            model = Supermarket(100, 2, rate).at_levels(16)
-            return constants(model, fixed_point_density(model))[0].sum()
+    Example::
 
-        with jax.enable_x64(True):
-            slope = jax.grad(constant)(0.9)
-
-    Not checked: a singular Jacobian gives nan or nonsense. Raises ValueError where x64 is off.
+        >>> import jax
+        >>> from jaxq.refined import constants, fixed_point_density
+        >>> def constant(rate):
+        ...     model = jaxq.Supermarket(100, 2, rate, buffer=1)
+        ...     return constants(model, fixed_point_density(model))[0].sum()
+        >>> with jax.enable_x64(True):
+        ...     round(float(jax.jit(jax.grad(constant))(2/3)), 6)  # V = -lambda x/(1 + 2 lambda x)**2, x = 1/2
+        -0.0576
     """
     _need_x64("constants")
     x = jnp.asarray(density, jnp.float64)

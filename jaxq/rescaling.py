@@ -18,7 +18,12 @@ from . import _check
 def pi(levels: int, d: int, beta: float) -> np.ndarray:
     """The limit's fixed point (16), (levels,): pi_i = beta (d**i - 1)/(d - 1), beta i at d = 1.
 
-    Raises ValueError where the top level is beyond the floats.
+    Raises ValueError for levels or d below 1, beta <= 0, and where the top level is beyond the floats.
+
+    Example::
+
+        >>> jaxq.heavy_traffic.pi(4, 2, 1.0).tolist()
+        [1.0, 3.0, 7.0, 15.0]
     """
     fixed = _check.real("beta", beta, 0.0, open_low=True) * _geometric(levels, d)
     if not np.isfinite(fixed[-1]):
@@ -27,7 +32,16 @@ def pi(levels: int, d: int, beta: float) -> np.ndarray:
 
 
 def fixed_point_T(levels: int, d: int, beta: float, eta: float) -> np.ndarray:
-    """The fixed point at finite eta, (levels,): T_i = eta (1 - lambda**((d**i - 1)/(d - 1))), lambda = 1 - beta/eta."""
+    """The fixed point at finite eta, (levels,): T_i = eta (1 - lambda**((d**i - 1)/(d - 1))), lambda = 1 - beta/eta.
+
+    Raises ValueError for levels or d below 1, and unless 0 < beta < eta.
+    Source: Mitzenmacher 2001, doi:10.1109/71.963420, for S_i = 1 - T_i/eta.
+
+    Example::
+
+        >>> jaxq.heavy_traffic.fixed_point_T(3, 2, 1.0, 10.0).round(6).tolist()  # 10 (1 - 0.9**1), (1 - 0.9**3), (1 - 0.9**7)
+        [1.0, 2.71, 5.217031]
+    """
     tail = _log_tail(levels, d, beta, eta)
     return -eta * np.expm1(tail)
 
@@ -37,6 +51,15 @@ def theorem5_bound(levels: int, d: int, beta: float, eta: float, *, sharper: boo
 
     It falls below 0, and says nothing, at high levels. `sharper`: lambda**((d**i - 1)/(d - 1)) instead, which holds with
     replacement, since E S_i = lambda E S_{i-1}**d >= lambda (E S_{i-1})**d (Jensen); an equality at level 1.
+
+    Raises ValueError for levels or d below 1, and unless 0 < beta < eta. Source: arXiv:1610.03522.
+
+    Example::
+
+        >>> jaxq.heavy_traffic.theorem5_bound(3, 2, 1.0, 10.0).round(6).tolist()
+        [0.9, 0.7, 0.3]
+        >>> jaxq.heavy_traffic.theorem5_bound(3, 2, 1.0, 10.0, sharper=True).round(6).tolist()
+        [0.9, 0.729, 0.478297]
     """
     tail = _log_tail(levels, d, beta, eta)
     return np.exp(tail) if _check.flag("sharper", sharper) else 1 - beta / eta * _geometric(levels, d)
@@ -48,6 +71,11 @@ def tail_counts(T: Any, n: int, eta: float) -> np.ndarray:
     Args: T (level,), nondecreasing in [0, eta] (to 1e-12 eta), level 1 first; `Supermarket` starts from the result.
 
     Raises ValueError naming the first level where T is not such a profile.
+
+    Example::
+
+        >>> jaxq.heavy_traffic.tail_counts([1.0, 3.0, 7.0, 10.0], 100, 10.0).tolist()
+        [90, 70, 30]
     """
     n = _check.integer("n", n, 1, 2**31 - 1)
     T = profile("T", T, eta)
@@ -61,6 +89,12 @@ def start_profile(levels: int, d: int, beta: float, eta: float, *, bump: float =
 
     Raises ValueError where that is no profile, T_k + bump beta > T_{k+1} at k = bump_levels (small eta, or d = 1), naming
     the least eta, and with `alpha` (eta = n**alpha) the least n.
+
+    Example::
+
+        >>> start = jaxq.heavy_traffic.start_profile(4, 2, 1.0, 100.0)
+        >>> (start - jaxq.heavy_traffic.fixed_point_T(4, 2, 1.0, 100.0)).round(6).tolist()
+        [2.0, 2.0, 2.0, 0.0]
     """
     k, bump = _check.integer("bump_levels", bump_levels, 1, _check.MOST_LEVELS), _check.real("bump", bump, 0.0, 1e6)
     alpha = None if alpha is None else _check.real("alpha", alpha, 0.0, 2.0, open_low=True)
@@ -90,7 +124,14 @@ def stopping_time(times: Any, T: Any, eta: float, *, a: float = 0.25, rho: float
 
     Returns a float, or (replica,) with inf for the replicas that never do. T is looked at on the save grid only, so this is
     never before the true t*, and later where T was beyond the bound between saved times only; a finer grid tells by how much.
-    For simulated paths T = eta (1 - paths/n), from `simulate(..., save="paths")`. Source: arXiv:1610.03522.
+    For simulated paths T = eta (1 - paths/n), from `simulate(..., save="paths")`. Raises ValueError for arguments outside these
+    ranges, and for fewer than i* levels. Source: arXiv:1610.03522.
+
+    Example::
+
+        >>> T = [[0.0, 1.0], [1.0, 2.0], [3.0, 5.0]]  # i* = 1, the bound 16**(1/4) = 2
+        >>> jaxq.heavy_traffic.stopping_time([0.0, 1.0, 2.0], T, 16.0)
+        2.0
     """
     times, paths, d = _check.times(times, "times"), _check.grid("T", T), check_d(d)
     a = _check.real("a", a, 0.0, 0.5, open_low=True, open_high=True)

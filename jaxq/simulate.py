@@ -23,7 +23,16 @@ from .moments import Moments
 
 
 class Interrupted(KeyboardInterrupt):
-    """Ctrl-C during a run; `partial` is the result of what was reached (`simulate`: an Ensemble), or None."""
+    """Ctrl-C during a run; `partial` is the result of what was reached (`simulate`: an Ensemble), or None.
+
+    Example::
+
+        >>> from jaxq.simulate import Interrupted
+        >>> try:
+        ...     result = jaxq.simulate(jaxq.Supermarket(100, 2, 0.9), [0.0, 5.0], key=0, replicas=50)
+        ... except Interrupted as interrupted:
+        ...     result = interrupted.partial
+    """
 
     def __init__(self, partial: Any) -> None:
         super().__init__("interrupted")
@@ -57,6 +66,12 @@ def simulate(model: Model, ts: Any, key: Any, *, replicas: int, initial: Any = N
       progress: a bar with the time left on stderr; None shows it on a terminal or in a notebook.
 
     Returns: `Ensemble`. Raises ValueError for bad input, `Interrupted` (with what was done) on Ctrl-C.
+
+    Example::
+
+        >>> model = jaxq.Supermarket(100, 2, 0.9)
+        >>> jaxq.simulate(model, [0.0, 5.0], key=0, replicas=50).mean_queue_length.round(3)
+        array([0.   , 1.412])
     """
     if not isinstance(model, Model):
         raise ValueError(f"model must be a jaxq model such as jaxq.Supermarket(...); got {type(model).__name__}")

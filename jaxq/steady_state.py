@@ -32,9 +32,9 @@ class Stationary(Result):
     tail_variance (level,), mean_queue_length_variance: of the random S_i and Q at one time.
     T_mean, T_stderr (level,): eta (1 - S_i) where the model knows eta. busy (pool,): busy fraction of each pool.
       messages_per_customer: of PULL. None elsewhere.
-    warmup, horizon: time left out, and length of the window. rel_error: stderr / mean of mean_queue_length as reached;
-      converged: it is at most rel_error_target, the warm-up was not cut short and the start does not show. events: ticks of all
-      replicas together.
+    warmup, horizon: time left out, and length of the window, in units of the rates. rel_error: stderr / mean of
+      mean_queue_length as reached; converged: it is at most rel_error_target, the warm-up was not cut short and the start does
+      not show. events: ticks of all replicas together.
     degrees_of_freedom: of the errors' t distribution. effective_samples: independent states that would give the same error;
       control_gain: the variance of mean_queue_length without control variates over that with them.
     drift: second half of the window minus the first, starts_apart: crowded start minus empty one (0 with one start), both
@@ -42,6 +42,15 @@ class Stationary(Result):
     algorithm, step, tail_step_error (level,), mean_queue_length_step_error, ..._stderr: as in `Ensemble`: what a leap's step adds.
     replica_tail (replica, level), pool_tail (replica, pool, level; None for one pool), controls (replica, control): averages
       of the independent samples, without control variates: the replicas, or batches of them where they are few.
+
+    Sources: Little's law, doi:10.1287/opre.9.3.383; control variates and their errors, doi:10.1287/mnsc.27.3.322 and
+    doi:10.1016/0304-4076(85)90158-7.
+
+    Example, M/M/1, where a fraction rho**i of the queues has at least i customers::
+
+        >>> found = jaxq.stationary(jaxq.Supermarket(10, 1, 0.5), key=0, replicas=64, rel_error=0.02)
+        >>> found.tail[:3].round(3).tolist(), round(found.p_wait, 3)
+        ([0.5, 0.25, 0.125], 0.5)
     """
 
     dims: ClassVar[dict[str, tuple[str, ...]]] = {
@@ -113,12 +122,19 @@ class Stationary(Result):
         return found | super().to_json()
 
     def response_tail(self, ts: Any) -> tuple[np.ndarray, np.ndarray]:
-        """P(T > t) of the customers served at times ts (time,), first come first served, and standard errors (time,).
+        """P(T > t) of the customers served, first come first served, and standard errors, both (time,), at ts (time,), in the
+        unit of the rates.
 
         A customer that joins k others waits for k + 1 services of its server: a mixture of Erlang laws. By flow balance
         customers join at length k as often as servers with k + 1 customers finish one.
 
         Raises ValueError where the servers' rates are not known by pools, and for negative times.
+
+        Example, M/M/1, where P(T > t) = exp(-(1 - rho) t)::
+
+            >>> found = jaxq.stationary(jaxq.Supermarket(10, 1, 0.5), key=0, replicas=64, rel_error=0.02)
+            >>> found.response_tail([0.0, 1.0, 2.0])[0].round(2).tolist(), np.exp([0.0, -0.5, -1.0]).round(2).tolist()
+            ([1.0, 0.61, 0.37], [1.0, 0.61, 0.37])
         """
         from scipy.special import gammaincc
 

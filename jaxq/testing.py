@@ -21,7 +21,14 @@ Law = Callable[[np.ndarray], Mapping[tuple[int, ...], float]]
 
 @dataclass(frozen=True)
 class Contract:
-    """What `check_model` found: states and lanes tried, and the least chi-square p-value of a state."""
+    """What `check_model` found: numbers of `states` and `lanes` tried, and `least_p`, the least chi-square p-value of a state.
+
+    Example::
+
+        >>> contract = jaxq.testing.check_model(jaxq.Supermarket(10, 2, 0.9), [[5, 2], [10]], lanes=2**14)
+        >>> contract.states, contract.lanes, contract.least_p > 1e-6
+        (2, 16384, True)
+    """
 
     states: int
     lanes: int
@@ -33,15 +40,21 @@ def check_model(model: Model, states: Sequence[Any] | None = None, *, law: Law |
     """Run one tick from many states in `lanes` lanes and compare the transitions with the exact law.
 
     The law is `rates / clock` for a `PopulationModel`, else `law(state) -> {next state: probability}` on what `view` shows
-    of the state, (rows, replicas) integers (default: `model.counts`). Cells with an expected count below 20 are pooled; a
-    transition of probability 0 must not occur at all. With 2**20 lanes it sees errors of a rate above about 2 per cent:
-    thresholds and ranks need tests of their own.
+    of the state, (rows, replicas) integers (default: `model.counts`): `law` takes an array (rows,), next states are tuples.
+    Cells with an expected count below 20 are pooled; a transition of probability 0 must not occur at all. With 2**20 lanes
+    it sees errors of a rate above about 2 per cent: thresholds and ranks need tests of their own.
 
     Args:
       states: what `model.init` takes, one entry a state; None takes 20 states that a run from empty passes through.
       seed, level: of the random words; a state fails below this p-value.
 
-    Returns: `Contract`. Raises AssertionError naming the state and the transition, ValueError without a law.
+    Returns: `Contract`. Raises AssertionError naming the state and the transition, ValueError without a law and for bad
+    arguments.
+
+    Example::
+
+        >>> jaxq.testing.check_model(jaxq.Supermarket(10, 2, 0.9), [[5, 2], [10]], lanes=2**14).states
+        2
     """
     _check.instance("model", model, Model, "a jaxq model such as jaxq.Supermarket(...)")
     _check.integer("lanes", lanes, 1000, 2**28)

@@ -1,6 +1,7 @@
 """Two CPU devices for every test, so that sharding is always exercised."""
 
 import json
+import os
 from pathlib import Path
 
 import jax
@@ -9,10 +10,19 @@ from hypothesis import settings
 
 from jaxq import cli
 
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # a screenful for each program read from the cache, with JAX 0.10.1
 jax.config.update("jax_num_cpu_devices", 2)
 jax.config.update("jax_numpy_rank_promotion", "raise")  # a broadcast that was not meant is an error
 settings.register_profile("repeatable", deadline=None, derandomize=True)  # the same examples on any machine, however loaded
 settings.load_profile("repeatable")
+
+
+def pytest_configure(config):
+    """Compiled programs are kept beside pytest's own cache: half of the time is compilation, and the slow tests share programs
+    with the quick ones."""
+    if hasattr(config, "cache"):
+        jax.config.update("jax_compilation_cache_dir", str(config.cache.mkdir("jax")))
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
 
 
 @pytest.fixture
@@ -69,7 +79,7 @@ ONCE = (
     "test_pull_study.py::test_the_supermarket_beside_it_meets_published_theory",
     "test_pull_study.py::test_withdrawn_messages_count_the_customers_that_do_not_wait",
     "test_reference.py::test_exact_transient",
-    "test_classes.py::test_the_same_integers_for_any_replicas_blocks_chunks_and_x64",
+    "test_classes_words.py::test_the_same_integers_for_any_replicas_blocks_chunks_and_x64",
     "test_engine.py::test_replicas_blocks_chunks_calls_and_devices_do_not_matter[wide]",
     "test_graph.py::test_real_networks_run",
     "test_pull.py::test_one_tick_follows_the_rates[many servers, stale]",

@@ -1,11 +1,14 @@
-"""The pages: their Python runs and prints what they say, their commands are understood, their links lead somewhere.
+"""The pages: their Python runs and prints what they say, their commands are understood, their links lead somewhere; and the
+examples of the API run.
 
 Blocks marked `python` run, those of a page in one namespace; blocks marked `py` need another package or a cluster and are compiled
 only. A comment behind a `print` is what it prints, the lines of a loop being separated by "; ".
 """
 
 import contextlib
+import doctest
 import importlib
+import inspect
 import io
 import re
 import shlex
@@ -15,6 +18,7 @@ import sys
 import types
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import jaxq
@@ -26,6 +30,7 @@ PAGES = [*sorted((ROOT / "docs").rglob("*.md")), ROOT / "README.md", ROOT / "CON
 SLOW = ("README.md", *(f"docs/{name}.md" for name in (
     "coming_from", "errors", "index", "models/classes", "models/graph", "models/supermarket", "new_model",
     "replicas", "reproducibility")))
+API = sorted(page.stem for page in (ROOT / "docs" / "api").glob("*.md"))
 NAMES = [page.relative_to(ROOT).as_posix() for page in PAGES]
 
 
@@ -150,6 +155,22 @@ def test_the_api_pages_show_all_that_is_public():
     public = [value for value in vars(jaxq).values() if getattr(value, "__module__", "").startswith("jaxq.")]
     public += [kind for kind in Result.__subclasses__() if kind.__module__.startswith("jaxq.") and "commands" not in kind.__module__]
     assert [value for value in public if value not in objects] == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", API)
+def test_every_public_docstring_has_an_example_that_runs(page, tmp_path, monkeypatch):
+    import matplotlib.pyplot as plt
+
+    monkeypatch.chdir(tmp_path)
+    runner, said = doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE), []
+    for name in shown((ROOT / "docs" / "api" / f"{page}.md").read_text()):
+        if not isinstance(found(name), types.ModuleType):
+            text = inspect.getdoc(found(name))
+            assert ">>>" in text, f"{name} has no example"
+            runner.run(doctest.DocTestParser().get_doctest(text, {"jaxq": jaxq, "np": np}, name, None, None), out=said.append)
+            plt.close("all")
+    assert runner.failures == 0, "".join(said)
 
 
 @pytest.mark.slow

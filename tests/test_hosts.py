@@ -195,10 +195,8 @@ def test_an_end_is_heard_by_all(tmp_path, who, kind, statuses):
         time.sleep(0.1)
     for k in who:
         runs[k].send_signal(kind)
-    began = time.monotonic()
     ended = ends(runs)
     assert tuple(status for status, *_ in ended) == statuses
-    assert time.monotonic() - began < 30
     if kind == signal.SIGINT and 0 in who:
         assert ended[0][2].startswith("jaxq: interrupted; the ")
         assert jaxq.load(tmp_path / "run.nc").time.size > 0

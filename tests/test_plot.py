@@ -10,6 +10,9 @@ from results import made
 
 import jaxq
 from jaxq import plot
+from jaxq.fit import ScalingFit
+from jaxq.graph_study import GraphStudy
+from jaxq.pull_study import PullStudy
 from jaxq.steady_state import Stationary
 
 mpl.use("Agg")
@@ -59,4 +62,40 @@ def test_blocking_shows_the_laws_and_the_runs_with_their_errors():
     assert (low, high) == (pytest.approx(0.08 - 0.0196), pytest.approx(0.08 + 0.0196))
     with pytest.raises(ValueError, match="runs must be a list of results of stationary for TwoQueues; got one for Pull"):
         plot.blocking(0.8, [1], [dataclasses.replace(run, model={"name": "Pull"})])
+    plt.close("all")
+
+
+def test_graph_gap_shows_the_complete_graph_with_its_band():
+    """The clique is 0.05 above the mean field; the band is 1.96 standard errors to each side, or ends with the axis."""
+    study = dataclasses.replace(
+        made(GraphStudy), degree=np.array([2, 8]), mean_degree=np.array([2.0, 8.0]), gap=np.array([0.3, 0.02]),
+        gap_stderr=np.full(2, 0.001), pair_approximation=np.full(2, np.nan), mean_field=1.0, clique=1.05, clique_stderr=0.01)
+    for error in (0.01, 0.1):
+        ax = plot.graph_gap(dataclasses.replace(study, clique_stderr=error))
+        line = next(line for line in ax.get_lines() if "complete graph" in line.get_label())
+        np.testing.assert_allclose(line.get_ydata(), 0.05)
+        (band,) = ax.patches
+        heights = band.get_path().transformed(band.get_patch_transform()).vertices[:, 1]
+        assert heights.max() == pytest.approx(0.05 + 1.96 * error)
+        assert heights.min() == pytest.approx(max(0.05 - 1.96 * error, ax.get_ylim()[0]))
+    assert heights.min() > 0
+    plt.close("all")
+
+
+def test_a_line_does_not_fall_to_a_zero_on_a_logarithmic_axis():
+    study = dataclasses.replace(made(PullStudy), p_wait=np.array([[0.1, 0.2], [0.0, 0.1]]), n=np.array([10, 100]))
+    left, _ = plot.pull(study)
+    drawn = left.get_lines()[0].get_ydata()
+    assert drawn[0] == 0.1
+    assert np.isnan(drawn[1])
+    plt.close("all")
+
+
+def test_residuals_of_one_size_stay_apart_from_those_of_the_next():
+    n, level = np.repeat([100.0, 150.0], 5), np.tile(np.arange(1, 6), 2)
+    rows = {"row_n": n, "row_level": level, "value": n, "value_stderr": n, "fitted": n, "n": np.array([100.0, 150.0])}
+    fitted = dataclasses.replace(made(ScalingFit), gap=np.array([0.1, 0.05]), **rows)
+    _, right = plot.fit(fitted)
+    first, second = zip(*(line.get_xdata() for line in right.get_lines() if line.get_marker() in "os^Dv"), strict=True)
+    assert max(first) < min(second)
     plt.close("all")

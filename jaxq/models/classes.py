@@ -24,9 +24,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-import math
 from dataclasses import dataclass, field, replace
-from fractions import Fraction
 from typing import Any, Self
 
 import jax
@@ -34,16 +32,16 @@ import jax.numpy as jnp
 import numpy as np
 
 from .. import _check, bits
-from ..chain import PopulationModel, Steady, ceil_clock
-from . import ranks
-from .pools import divide, listed, pool_rates, tail_classes, tails, type_bounds
+from ..chain import Steady
+from . import classes_start, ranks
+from .pools import Pooled, divide, listed, tail_classes, type_bounds
 
 MAX_D = 8
 _NARROW = 10**6  # n up to which 32 bits give a server, within 1e6/2**32 = 2e-4 of its probability
 
 
 @dataclass(frozen=True)
-class SupermarketClasses(PopulationModel, leaves=("n", "pools", "arrival_rate")):
+class SupermarketClasses(Pooled, leaves=("n", "pools", "arrival_rate")):
     """Join the shortest of d sampled queues on n servers in pools; `arrival_rate` lambda per server and unit time.
 
     Args:
@@ -60,10 +58,18 @@ class SupermarketClasses(PopulationModel, leaves=("n", "pools", "arrival_rate"))
     Initial states for `simulate`: None (empty); one list of integer tail counts for each pool, such as [[7, 2], [3]]
     (servers of the pool with at least 1, 2, ... customers); or a whole vector of `counts`.
 
-    Counts: tail counts of the first pool, then of the second, ... (`split` takes them apart).
+    Counts, (states,): tail counts of the first pool, then of the second, ... (`split` takes them apart).
     Counters: arrivals, lost (the buffer of the server joined was full).
 
     Raises ValueError for parameters outside these ranges. Source: doi:10.1109/TCNS.2015.2428331.
+
+    Example::
+
+        >>> pools = [jaxq.Pool(0.5, rate=1.5, buffer=3), jaxq.Pool(0.5, rate=0.5, buffer=3)]
+        >>> model = jaxq.SupermarketClasses(2, pools, d=2, arrival_rate=0.8, replacement=False)
+        >>> same = jaxq.TwoQueues(capacity=3, arrival_rate=1.6, service_rates=(1.5, 0.5))
+        >>> [round(float(jaxq.exact.stationary(either).mean_queue_length), 4) for either in (model, same)]
+        [1.4549, 1.4549]
     """
 
     n: Any
@@ -93,19 +99,22 @@ class SupermarketClasses(PopulationModel, leaves=("n", "pools", "arrival_rate"))
                             ("wide", isinstance(n, int) and n > _NARROW)):
             object.__setattr__(self, name, value)
 
-    @property
-    def depths(self) -> tuple[int, ...]:
-        """Customers a server of each pool holds in the state."""
-        return tuple(buffer or self.levels for buffer in self.buffers)
-
-    @property
-    def servers(self) -> np.ndarray:
-        """(pools,) servers of each pool."""
-        return np.array([round(self.n * pool.fraction) for pool in self.pools])
-
     def split(self, counts: Any) -> list[Any]:
-        """The tails (levels, ...) of every pool from counts or densities (states, ...)."""
-        ends = np.cumsum((0, *self.depths)).tolist()
+        """The tails (levels, ...) of every pool from counts or densities (states, ...), with as many levels for the pools without
+        buffers as they have (`fixed_point` may have taken more than `levels`). Raises ValueError where none fits.
+
+        Example::
+
+            >>> pools = [jaxq.Pool(0.5, rate=2.0, buffer=2), jaxq.Pool(0.5, rate=1.0, buffer=1)]
+            >>> jaxq.SupermarketClasses(10, pools, d=2, arrival_rate=0.7).split([5, 2, 3])
+            [[5, 2], [3]]
+        """
+        limited = sum(buffer or 0 for buffer in self.buffers)
+        levels = max(1, (len(counts) - limited) // max(1, self.buffers.count(None)))
+        ends = np.cumsum((0, *(buffer or levels for buffer in self.buffers))).tolist()
+        if ends[-1] != len(counts):
+            raise ValueError("counts must be the tails of one pool after the other, with one number of levels for all without a "
+                             f"buffer, such as {ends[-1]} rows; got {len(counts)}")
         return [counts[first:last] for first, last in itertools.pairwise(ends)]
 
     # the exact chain
@@ -113,9 +122,6 @@ class SupermarketClasses(PopulationModel, leaves=("n", "pools", "arrival_rate"))
     @property
     def words(self) -> int:
         return 2 + self.d * (2 if self.wide else 1) + (self.d > 1)
-
-    def clock(self) -> float:
-        return ceil_clock(sum(pool_rates(self), Fraction(0)))
 
     def tables(self, clock: float) -> dict[str, Any]:
         if clock < self.clock():
@@ -126,19 +132,7 @@ class SupermarketClasses(PopulationModel, leaves=("n", "pools", "arrival_rate"))
                 "start": (np.cumsum(servers) - servers).astype(np.uint32), "bound_hi": np.array(hi), "bound_lo": np.array(lo)}
 
     def init(self, initial: Any, keys: tuple[np.ndarray, np.ndarray]) -> tuple[Self, Any]:
-        model = self
-        if isinstance(initial, (list, tuple, np.ndarray)) and len(initial) and not any(map(np.ndim, initial)):
-            while None in model.buffers and sum(model.depths) < len(initial):
-                model = model.at_levels(2 * model.levels)
-            if len(initial) != sum(model.depths):
-                raise ValueError(f"initial given as counts must be {sum(model.depths)} integers, the tail counts of one pool after "
-                                 f"the other; got {len(initial)}; for shorter tails give one list for each pool")
-            initial = model.split(initial)
-        given = tails(initial, self.servers.tolist(), self.buffers)
-        while any(tail.size > depth for tail, depth in zip(given, model.depths, strict=True)):
-            model = model.at_levels(2 * model.levels)
-        counts = np.concatenate([np.pad(tail, (0, depth - tail.size)) for tail, depth in zip(given, model.depths, strict=True)])
-        return model, model.state_of(np.repeat(counts[:, None], keys[0].size, axis=1))
+        return classes_start.start(self, initial, keys[0].size)
 
     def draw(self, tables: Any, words: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
         n, (hi, lo, *rest) = tables["n"], words
@@ -219,7 +213,7 @@ class SupermarketClasses(PopulationModel, leaves=("n", "pools", "arrival_rate"))
         model = self.at_levels(2 * self.levels)
         x, arrivals = state
         tails = [jnp.pad(jnp.asarray(tail), ((0, depth - len(tail)), (0, 0)))
-                 for tail, depth in zip(self.split(x), model.depths, strict=True)]
+                 for tail, depth in zip(self.split(self.counts(state)), model.depths, strict=True)]
         return model, (jnp.concatenate([*tails, x[sum(self.depths):]]), arrivals)
 
     def pool_tails(self, counts: Any) -> Any:
@@ -227,15 +221,7 @@ class SupermarketClasses(PopulationModel, leaves=("n", "pools", "arrival_rate"))
                          for tail in self.split(np.asarray(counts))])
 
     def steady(self) -> Steady:
-        if self._overloaded(1 / self.n):
-            raise ValueError("a steady state needs every set of pools without buffers to serve the customers who sample only it; "
-                             f"got arrival_rate = {self.arrival_rate:g}, d = {self.d} and {self.pools!r}; lower arrival_rate or "
-                             "give buffers")
-        like = self.at_levels(8)  # a start must not depend on `levels`
-        crowd = 2 + math.ceil(2 * float(np.sum(like.tail(like.guess()))))
-        crowded = [[int(servers)] * min(crowd, buffer or crowd) for servers, buffer in zip(self.servers, self.buffers, strict=True)]
-        rates, fractions = (tuple(getattr(pool, name) for pool in self.pools) for name in ("rate", "fraction"))
-        return Steady(self.n * self.arrival_rate, rates, fractions, set(self.buffers) == {None}, starts=(None, crowded))
+        return classes_start.steady(self)
 
     # the population process
 
@@ -281,7 +267,7 @@ class SupermarketClasses(PopulationModel, leaves=("n", "pools", "arrival_rate"))
         """Densities (states,) as if the pools were alike, at the load of the whole system: exact for one pool without a
         buffer. All servers full where the queues grow."""
         fractions, rates = (np.array([float(getattr(pool, name)) for pool in self.pools]) for name in ("fraction", "rate"))
-        if self._overloaded():
+        if classes_start.overloaded(self):
             return np.repeat(fractions, self.depths)
         load = float(self.arrival_rate / (fractions @ rates))
         profile = [load if load < 1 else 0.5]
@@ -289,11 +275,3 @@ class SupermarketClasses(PopulationModel, leaves=("n", "pools", "arrival_rate"))
             profile.append(profile[0] * profile[-1] ** self.d)
         return np.concatenate([fraction * np.array(profile[:depth])
                                for fraction, depth in zip(fractions, self.depths, strict=True)])
-
-    def _overloaded(self, inverse_n: float = 0.0) -> bool:
-        """The queues of a set of pools grow if the customers who sample it only are too many; its slowest pools decide."""
-        pools = sorted((pool for pool in self.pools if pool.buffer is None), key=lambda pool: float(pool.rate))
-        share = np.cumsum([float(pool.fraction) for pool in pools])
-        taken = np.zeros(self.d) if self.replacement else np.arange(self.d) * inverse_n
-        only = np.prod(np.maximum(share[:, None] - taken, 0.0) / (1 - taken), axis=1)
-        return bool(np.any(self.arrival_rate * only >= np.cumsum([float(pool.fraction * pool.rate) for pool in pools])))

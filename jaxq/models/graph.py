@@ -71,6 +71,12 @@ class GraphSupermarket(Model, leaves=("graph", "arrival_rate", "service_rates"))
     of the engine's state, (n, replicas), and `jaxq.vertex_means` averages them.
 
     Raises ValueError for parameters outside these ranges. Source: arXiv:1712.07607.
+
+    Example::
+
+        >>> model = jaxq.GraphSupermarket(jaxq.graphs.ring(100), d=2, arrival_rate=0.9)
+        >>> jaxq.simulate(model, [0.0, 5.0], key=0, replicas=50).mean_queue_length.round(3).tolist()
+        [0.0, 1.417]
     """
 
     graph: Graph

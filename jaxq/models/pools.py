@@ -1,4 +1,4 @@
-"""Pools of like servers, by their share of all servers, service rate and buffer."""
+"""Pools of like servers, by their share of all servers, service rate and buffer, and what models of them share."""
 
 from __future__ import annotations
 
@@ -12,16 +12,22 @@ import jax
 import numpy as np
 
 from .. import _check, bits
+from ..chain import PopulationModel, ceil_clock
 
 _FINE = 10**6  # R n up to which one 32-bit word gives router and rank, each within 1e6/2**32 = 2e-4 of its probability
 
 
 @dataclass(frozen=True)
 class Pool:
-    """A pool of like servers: `fraction` of all servers (0 < fraction <= 1), service `rate` > 0, and `buffer`, the customers
-    a server holds, the one in service included (None or inf: unbounded).
+    """A pool of like servers: `fraction` of all servers (0 < fraction <= 1), service `rate` > 0 of each, per unit time, and
+    `buffer`, the customers a server holds, the one in service included (None or inf: unbounded).
 
-    Raises ValueError for values outside these ranges. `Pull` checks that the fractions sum to 1.
+    Raises ValueError for values outside these ranges. The models of pools check that the fractions sum to 1.
+
+    Example::
+
+        >>> jaxq.Pool(fraction=0.5, rate=1.5, buffer=float("inf"))
+        Pool(fraction=0.5, rate=1.5, buffer=None)
     """
 
     fraction: Any
@@ -108,6 +114,27 @@ def type_bounds(model: Any, clock: float) -> list[int]:
     arrival = bits.threshold64(arrivals, clock)
     tops = [2**64 - bits.threshold64(sum(services[pool:], Fraction(0)), clock) for pool in range(len(services))]
     return [arrival, *(max(arrival, top) for top in tops)]
+
+
+class Pooled(PopulationModel):
+    """What population models of n servers in `pools` share; `levels` stands for the buffers of those without one."""
+
+    pools: Any
+    levels: int
+    buffers: tuple[int | None, ...]
+
+    @property
+    def depths(self) -> tuple[int, ...]:
+        """Customers a server of each pool holds in the state."""
+        return tuple(buffer or self.levels for buffer in self.buffers)
+
+    @property
+    def servers(self) -> np.ndarray:
+        """(pools,) servers of each pool."""
+        return np.array([round(self.n * pool.fraction) for pool in self.pools])
+
+    def clock(self) -> float:
+        return ceil_clock(sum(pool_rates(self), Fraction(0)))
 
 
 def tail_classes(depths: Sequence[int]) -> np.ndarray:

@@ -12,7 +12,6 @@ on n. Its layout is in `pull_classes`, the closed theory in `jaxq.pull_theory`. 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from fractions import Fraction
 from typing import Any, Self
 
 import jax
@@ -20,14 +19,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from .. import _check, bits, pull_theory
-from ..chain import PopulationModel, Steady, ceil_clock
+from ..chain import Steady
 from . import pull_classes, pull_start
-from .pools import divide, listed, pool_rates, type_bounds, word_size
+from .pools import Pooled, divide, listed, type_bounds, word_size
 from .pull_classes import ARRIVAL, ARRIVED, BUSY, COUNTERS, FIELD, FLAGS, FULL, MAX_CLASSES, NONE, SENDS, Classes
 
 
 @dataclass(frozen=True)
-class Pull(PopulationModel, leaves=("n", "pools", "arrival_rate")):
+class Pull(Pooled, leaves=("n", "pools", "arrival_rate")):
     """Multi-router PULL on n servers; `arrival_rate` lambda per server and unit time.
 
     Args:
@@ -44,10 +43,16 @@ class Pull(PopulationModel, leaves=("n", "pools", "arrival_rate")):
     (servers of the pool with at least 1, 2, ... customers); idle servers have their messages at uniform routers, drawn by
     each replica for itself. Or a whole vector of `counts`, (states,).
 
-    Counts: the number of servers of each class (`classes.kept`), all but the idle ones with their message at router 0.
+    Counts, (states,): the number of servers of each class (`classes.kept`), all but the idle ones with their message at router 0.
     Counters: arrivals, waited (joined a busy server), lost (buffer full), messages (sent; not the first ones).
 
     Raises ValueError for parameters outside these ranges. Source: arXiv:1512.07873.
+
+    Example::
+
+        >>> models = [jaxq.Pull(2, [jaxq.Pool(1.0, buffer=1)], routers, arrival_rate=0.8) for routers in (1, 2)]
+        >>> [round(float(jaxq.exact.stationary(model).mean_queue_length), 4) for model in models]  # R = 1: Erlang's formula
+        [0.5361, 0.4944]
     """
 
     n: Any
@@ -81,28 +86,15 @@ class Pull(PopulationModel, leaves=("n", "pools", "arrival_rate")):
         return self.messages == "stale"
 
     @property
-    def depths(self) -> tuple[int, ...]:
-        """Customers a server of each pool holds in the state."""
-        return tuple(buffer or self.levels for buffer in self.buffers)
-
-    @property
     def classes(self) -> Classes:
         """The classes of servers that the counts count (`pull_classes`)."""
         return pull_classes.classes(self.depths, self.routers, self.stale)
-
-    @property
-    def servers(self) -> np.ndarray:
-        """(pools,) servers of each pool."""
-        return np.array([round(self.n * pool.fraction) for pool in self.pools])
 
     # the exact chain
 
     @property
     def words(self) -> int:
         return 2 if self.size == "packed" else 4
-
-    def clock(self) -> float:
-        return ceil_clock(sum(pool_rates(self), Fraction(0)))
 
     def tables(self, clock: float) -> dict[str, Any]:
         if clock < self.clock():

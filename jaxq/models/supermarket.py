@@ -12,7 +12,6 @@ lambda_n = 1 - beta/eta_n: Eschenfeldt and Gamarnik, arXiv:1610.03522.
 from __future__ import annotations
 
 import copy
-import math
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any, Self
@@ -23,7 +22,7 @@ import numpy as np
 
 from .. import _check, bits
 from ..chain import PopulationModel, Steady, ceil_clock
-from . import pools, ranks
+from . import pools, ranks, supermarket_start
 from .levels import LEVELS, choose_levels, exponents
 
 MAX_D = 64            # sampled rank by rank up to here
@@ -43,10 +42,17 @@ class Supermarket(PopulationModel, leaves=("n", "arrival_rate", "eta")):
       levels: rows of the state, grown when needed; a choice of speed that never changes a result. None: from the load.
       eta: the scale of T = eta (1 - S), set by `heavy_traffic`; not used by the chain.
 
-    Initial states for `simulate`: None (empty); integer tail counts x_1 >= x_2 >= ... (servers with at least i customers);
-    or float fractions S_1 >= S_2 >= ..., rounded to n S_i half up (`heavy_traffic.tail_counts` makes counts from T).
+    Initial states for `simulate`, (levels,): None (empty); integer tail counts x_1 >= x_2 >= ... (servers with at least i
+    customers); or float fractions S_1 >= S_2 >= ..., rounded to n S_i half up (`heavy_traffic.tail_counts` makes counts from
+    T). Counts, (states,): the tail counts of `levels` levels. Counters: arrivals, with a buffer also lost.
 
     Raises ValueError for parameters outside these ranges. Source: arXiv:1610.03522, section 2.
+
+    Example::
+
+        >>> model = jaxq.Supermarket(n=100, d=2, arrival_rate=0.9)
+        >>> jaxq.fixed_point(model).tail[:3].round(4).tolist()  # 0.9**(2**i - 1)
+        [0.9, 0.729, 0.4783]
     """
 
     n: Any
@@ -87,7 +93,14 @@ class Supermarket(PopulationModel, leaves=("n", "arrival_rate", "eta")):
                       replacement: bool = True, buffer: int | None = None) -> Self:
         """The model at lambda_n = 1 - beta/eta_n with eta_n = n**alpha (alpha = 1/2 unless given), or with `eta` itself.
 
+        lambda_n is per server, in units of the service rate; beta, alpha and eta are pure numbers.
         Raises ValueError unless 0 < beta < eta, eta >= 1 and only one of alpha and eta is given. Source: arXiv:1610.03522.
+
+        Example::
+
+            >>> model = jaxq.Supermarket.heavy_traffic(n=10_000, d=2, beta=1.0, alpha=0.5)
+            >>> model.eta, model.arrival_rate
+            (100.0, 0.99)
         """
         _check.integer("n", n, 1, 2**31 - 1)
         if alpha is not None and eta is not None:
@@ -145,17 +158,7 @@ class Supermarket(PopulationModel, leaves=("n", "arrival_rate", "eta")):
 
     def initial_tail(self, initial: Any) -> np.ndarray:
         """Integer tail counts (levels,) of what the user gave: None, counts, or fractions rounded to n S_i half up."""
-        if initial is None:
-            return np.zeros(0, np.int64)
-        tail = _check.vector("initial", initial)
-        if tail.dtype.kind == "f":
-            if tail.max() > 1 or tail.min() < 0:
-                raise ValueError("initial given as floats must be fractions S_i in [0, 1]; "
-                                 f"got {float(tail[np.argmax((tail > 1) | (tail < 0))]):g}; give integers for tail counts")
-            tail = np.floor(self.n * tail + 0.5).astype(np.int64)
-        if np.any(np.diff(tail) > 0) or tail.max() > self.n or tail.min() < 0:
-            raise ValueError(f"initial must be tail counts with n = {self.n} >= x_1 >= x_2 >= ... >= 0; got {initial!r}")
-        return np.trim_zeros(tail, "b").astype(np.int64)
+        return supermarket_start.tail_counts(self.n, initial)
 
     def draw(self, tables: Any, words: tuple[jax.Array, ...]) -> jax.Array:
         n = tables["n"]
@@ -242,19 +245,7 @@ class Supermarket(PopulationModel, leaves=("n", "arrival_rate", "eta")):
         return model, (jnp.concatenate([x, more]), arrivals)
 
     def steady(self) -> Steady:
-        rate, n, buffer = self.arrival_rate, self.n, self.buffer
-        arrivals = n * rate
-        if rate >= 1:
-            if buffer is None:
-                raise ValueError(f"a steady state needs arrival_rate below 1 per server, or a buffer; got {rate:g} without one; "
-                                 "lower arrival_rate or give a buffer")
-            return Steady(arrivals, (1.0,), starts=(None, np.full(buffer, n)))
-        # of one queue, M/M/1/buffer; n pooled servers are n times as fast
-        edge = 1.0 if buffer is None else math.cos(math.pi / (buffer + 1))
-        lone = 1 / (1 + rate - 2 * math.sqrt(rate) * edge)
-        slow = lone if self.d == 1 else min(lone, 1 / ((1 - rate) * math.log(self.d)))
-        start = np.floor(n * self.at_levels(choose_levels(n, self.d, rate)).guess() + 0.5).astype(np.int64)
-        return Steady(arrivals, (1.0,), lossless=buffer is None, relaxation=max(slow, lone / n, 1.0), starts=(start,))
+        return supermarket_start.steady(self)
 
     # the population process
 
@@ -277,7 +268,16 @@ class Supermarket(PopulationModel, leaves=("n", "arrival_rate", "eta")):
         return jnp.concatenate([self.arrival_rate * (w[:-1] - w[1:]), x - above])
 
     def joins(self, y: jax.Array, inverse_n: Any = 0.0) -> jax.Array:
-        """w(y): the chance that all d sampled servers lie in a fraction y; y**d, or C(ny, d)/C(n, d) when distinct."""
+        """w(y): the chance that all d sampled servers lie in a fraction y; y**d, or C(ny, d)/C(n, d) when distinct, with
+        `inverse_n` = 1/n, or its limit 0. y: a float array of any shape, that of the result.
+
+        Example::
+
+            >>> half = np.float32(0.5)  # 5 of 10 servers
+            >>> models = [jaxq.Supermarket(10, 2, 0.9, replacement) for replacement in (True, False)]
+            >>> [round(float(model.joins(half, inverse_n=0.1)), 4) for model in models]
+            [0.25, 0.2222]
+        """
         if self.replacement:
             return y**self.d
         taken = jnp.expand_dims(jnp.arange(self.d, dtype=y.dtype) * inverse_n, tuple(range(y.ndim)))

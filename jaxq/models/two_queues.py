@@ -42,7 +42,13 @@ class TwoQueues(Model, leaves=("capacity", "arrival_rate", "service_rates")):
     Initial states for `simulate`: None (empty), or the two queue lengths (integers).
 
     It is a plain `Model`: with two servers there is no mean field. `jumps`, `event_rates`, `start` and `occupancy` serve the
-    exact solvers. Raises ValueError for parameters outside these ranges.
+    exact solvers. Raises ValueError for parameters outside these ranges. Source: arXiv:1704.06442.
+
+    Example::
+
+        >>> model = jaxq.TwoQueues(capacity=1, arrival_rate=1.6)  # Erlang's formula: 1.6 (1 - B(2, 1.6)) / 2
+        >>> round(float(jaxq.exact.stationary(model).mean_queue_length), 4)
+        0.5361
     """
 
     capacity: Any

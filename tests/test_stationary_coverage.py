@@ -1,0 +1,63 @@
+"""Steady-state estimates: published means are met, and 95 % intervals cover the exact value 95 % of the time."""
+
+import warnings
+
+import numpy as np
+import pytest
+from scipy import stats
+
+import jaxq
+from jaxq.estimate import Regression
+from jaxq.exact import stationary as exact_stationary
+
+POOLS = [jaxq.Pool(0.5, 1.5, 1), jaxq.Pool(0.5, 0.5, 3)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", range(5))
+def test_published_means_are_met(reference, case):
+    """An independent program's means, within 4 joint standard errors at a relative error of 1e-3."""
+    row = reference("published")[case]
+    run = jaxq.stationary(jaxq.Supermarket(row["n"], row["d"], row["arrival_rate"]), 1, replicas=256, rel_error=0.001)
+    assert run.converged
+    assert abs(run.mean_queue_length - row["ours"]) < 4 * np.hypot(run.mean_queue_length_stderr, row["se"])
+
+
+SYSTEMS = {
+    "supermarket": (jaxq.Supermarket(3, 2, 0.8, buffer=12), 120, 30),
+    "pull": (jaxq.Pull(4, POOLS, 2, 0.8, "stale"), 120, 30),
+    "ring": (jaxq.GraphSupermarket(jaxq.graphs.ring(4), 2, 0.7, buffer=9), 100, 30),
+}
+EXACT = {"supermarket": None, "pull": 1.08179712543, "ring": 1.27619999652}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SYSTEMS)
+def test_intervals_cover_the_exact_value(name):
+    """1000 independent estimates from 64 replicas each: the 95 % interval holds the exact value 92.5 % to 97.5 % of the time."""
+    model, warmup, horizon = SYSTEMS[name]
+    exact = EXACT[name] or exact_stationary(model).mean_queue_length
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)   # at half a million error bars' precision any start shows
+        run = jaxq.stationary(model, 11, replicas=64_000, warmup=warmup, horizon=horizon, rel_error=0.5)
+    # replicas of one start come together: take every 1000th, so that each estimate has as many of either
+    queue, covered = run.replica_tail.sum(axis=1), 0
+    for k in range(1000):
+        regression = Regression(run.controls[k::1000])
+        mean, error = regression.means(queue[k::1000])
+        covered += abs(mean - exact) < stats.t.ppf(0.975, regression.dof) * error
+    assert 925 <= covered <= 975
+
+
+@pytest.mark.slow
+def test_runs_stopped_by_their_error_cover_the_exact_value():
+    model = jaxq.Supermarket(3, 2, 0.8, buffer=12)
+    exact = exact_stationary(model).mean_queue_length
+    covered, horizons = 0, set()
+    for seed in range(300):
+        run = jaxq.stationary(model, seed, replicas=64, rel_error=0.006)
+        assert run.converged
+        horizons.add(run.horizon)
+        covered += abs(run.mean_queue_length - exact) < 1.96 * run.mean_queue_length_stderr
+    assert covered >= 270
+    assert len(horizons) > 1                           # the rule decided

@@ -31,7 +31,7 @@ METHODS = ("odeint", "rk4")
 #: Internal spacing times ||J||: reverse mode of odeint needs <= 2, RK4 is stable to 2.78; the rest is for a poor bound on J.
 SPACING = {"odeint": 0.5, "rk4": 0.25}
 MXSTEP = 1000  # steps within one internal interval, where a handful is enough
-_CHUNK = 1024  # intervals solved by one compiled call
+_CHUNKS = (64, 1024)  # intervals solved by one compiled call; two lengths, since each takes seconds to compile
 _MOST = 10**7  # intervals in all
 
 
@@ -163,11 +163,11 @@ def solve(f: RightHandSide, initial: Any, ts: np.ndarray, parameters: Any, *, st
     out = np.empty((ts.size, *state.shape))
     out[picked == 0] = state
     intervals = grid.size - 1
-    chunk = min(_CHUNK, 1 << max(intervals - 1, 0).bit_length())  # few lengths, few compilations
+    chunk = _CHUNKS[intervals > _CHUNKS[0]]
     for first in range(0, intervals, chunk):
         times = grid[first: first + chunk + 1]
         # a short last chunk goes on in tiny intervals, so that it has the compiled length and ends within one step
-        times = np.append(times, times[-1] + step / _CHUNK * np.arange(1, chunk + 2 - times.size))
+        times = np.append(times, times[-1] + step / _CHUNKS[1] * np.arange(1, chunk + 2 - times.size))
         with jax.enable_x64(True):
             states, defect = map(np.asarray, _guarded(f, state, times, _floats(parameters), method, rtol, atol, mxstep))
         if not (np.all(np.isfinite(states)) and defect <= 1):

@@ -8,6 +8,7 @@ import numpy as np
 
 from . import _check, two_queue_law
 from .bikes import BikeSharing
+from .exact import ExactStationary
 from .fit import ScalingFit
 from .graph_study import GraphStudy
 from .plot_style import COLOURS, MARKERS, STYLE, legend, legend_above, log_n, shows, styled
@@ -18,25 +19,34 @@ from .steady_state import Stationary
 
 @shows(Stationary)
 @styled
-def stationary(result: Any, refined: Any = None, *, ax: Any = None) -> Any:
-    """The stationary tail with 95 % error bars on a logarithmic scale, beside the mean field and its 1/n refinement.
+def stationary(result: Any, refined: Any = None, exact: Any = None, *, ax: Any = None) -> Any:
+    """The stationary tail with 95 % error bars on a logarithmic scale, beside the mean field with its 1/n refinement and the
+    exact solution.
 
-    Args: result, a `Stationary`; refined, a `Refined` of the same model. Returns the axes. Raises ValueError for anything else.
+    Args: result, a `Stationary`; refined, a `Refined`, and exact, an `ExactStationary`, of the same model. Returns the axes.
+    Raises ValueError for anything else.
 
     Example::
 
-        >>> axes = jaxq.plot.stationary(jaxq.stationary(jaxq.Supermarket(10, 1, 0.5), key=0, replicas=64, rel_error=0.02))
+        >>> model = jaxq.Supermarket(3, 1, 0.5, buffer=8)
+        >>> result = jaxq.stationary(model, key=0, replicas=64, rel_error=0.02)
+        >>> axes = jaxq.plot.stationary(result, exact=jaxq.exact.stationary(model))
         >>> axes.get_yscale(), axes.get_legend_handles_labels()[1]
-        ('log', ['simulation, 95 %'])
+        ('log', ['exact', 'simulation, 95 %'])
     """
     if refined is not None:
         _check.instance("refined", refined, Refined, "what jaxq.refined returned")
+    if exact is not None:
+        _check.instance("exact", exact, ExactStationary, "what jaxq.exact.stationary returned")
     shown = result.tail > np.maximum(1.96 * result.tail_stderr, 1e-12)  # a logarithm has no place for less
     level = np.arange(1, result.tail.size + 1)[shown]
     ax.errorbar(level, result.tail[shown], yerr=1.96 * result.tail_stderr[shown], color=COLOURS[0], marker=MARKERS[0], markersize=4,
                 linestyle="none", capsize=2, label="simulation, 95 %")
+    count = int(level[-1])
+    if exact is not None:
+        ax.plot(np.arange(1, len(exact.tail[:count]) + 1), exact.tail[:count], color=COLOURS[2], linestyle="none", marker="x", markersize=8,
+                label="exact")
     if refined is not None:
-        count = int(level[-1])
         better = np.where(refined.refined_tail > 0, refined.refined_tail, np.nan)[:count]
         for values, colour, style, label in ((refined.fixed_point[:count], "black", "--", "mean field"),
                                              (better, COLOURS[1], "-", "mean field and its $1/n$ term")):

@@ -103,7 +103,7 @@ def log_n(ax: Any, sizes: Any) -> None:
     from matplotlib.ticker import NullFormatter
 
     ax.set(xscale="log", xlabel="servers $n$")
-    ax.set_xticks(sizes, labels=[f"${power(n)}$" for n in sizes])
+    ax.set_xticks(sizes, labels=[f"${n if max(sizes) < 10**4 else power(n)}$" for n in sizes])
     ax.xaxis.set_minor_formatter(NullFormatter())
 
 

@@ -65,6 +65,21 @@ def test_blocking_shows_the_laws_and_the_runs_with_their_errors():
     plt.close("all")
 
 
+def test_a_stationary_tail_stands_beside_its_theory():
+    model = jaxq.Supermarket(3, 2, 0.8, buffer=4)
+    law, theory = jaxq.exact.stationary(model), jaxq.refined(model)
+    run = dataclasses.replace(made(Stationary), tail=law.tail[:3] + 0.01, tail_stderr=np.full(3, 0.001))
+    ax = plot.stationary(run, theory, law)
+    drawn = {line.get_label(): line for line in ax.get_lines()}
+    np.testing.assert_array_equal(drawn["exact"].get_ydata(), law.tail[:3])
+    np.testing.assert_array_equal(drawn["mean field"].get_ydata(), theory.fixed_point[:3])
+    np.testing.assert_array_equal(drawn["mean field and its $1/n$ term"].get_ydata(), theory.refined_tail[:3])
+    assert [line.get_xdata().tolist() for line in drawn.values()] == [[1, 2, 3]] * len(drawn)
+    np.testing.assert_allclose([bar[:, 1] for bar in ax.collections[0].get_segments()],
+                               (law.tail[:3] + 0.01)[:, None] + [-0.00196, 0.00196], rtol=1e-12)
+    plt.close("all")
+
+
 def test_graph_gap_shows_the_complete_graph_with_its_band():
     """The clique is 0.05 above the mean field; the band is 1.96 standard errors to each side, or ends with the axis."""
     study = dataclasses.replace(

@@ -44,8 +44,8 @@ def stationary(result: Any, refined: Any = None, exact: Any = None, *, ax: Any =
                 linestyle="none", capsize=2, label="simulation, 95 %")
     count = int(level[-1])
     if exact is not None:
-        ax.plot(np.arange(1, len(exact.tail[:count]) + 1), exact.tail[:count], color=COLOURS[2], linestyle="none", marker="x", markersize=8,
-                label="exact")
+        tail = exact.tail[:count]
+        ax.plot(np.arange(1, len(tail) + 1), tail, color=COLOURS[2], linestyle="none", marker="x", markersize=8, label="exact")
     if refined is not None:
         better = np.where(refined.refined_tail > 0, refined.refined_tail, np.nan)[:count]
         for values, colour, style, label in ((refined.fixed_point[:count], "black", "--", "mean field"),

@@ -4,13 +4,14 @@ import json
 import os
 from pathlib import Path
 
+os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"  # with JAX 0.10.1 a screenful for each program that is read from the cache
+
 import jax
 import pytest
 from hypothesis import settings
 
 from jaxq import cli
 
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # a screenful for each program read from the cache, with JAX 0.10.1
 jax.config.update("jax_num_cpu_devices", 2)
 jax.config.update("jax_numpy_rank_promotion", "raise")  # a broadcast that was not meant is an error
 settings.register_profile("repeatable", deadline=None, derandomize=True)  # the same examples on any machine, however loaded
@@ -18,10 +19,12 @@ settings.load_profile("repeatable")
 
 
 def pytest_configure(config):
-    """Compiled programs are kept beside pytest's own cache: half of the time is compilation, and the slow tests share programs
-    with the quick ones."""
+    """Compiled programs are kept beside pytest's own cache, for the processes that tests start too: most of the time is
+    compilation, and the slow tests share programs with the quick ones."""
     if hasattr(config, "cache"):
-        jax.config.update("jax_compilation_cache_dir", str(config.cache.mkdir("jax")))
+        os.environ["JAX_COMPILATION_CACHE_DIR"] = folder = str(config.cache.mkdir("jax"))
+        os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.1"
+        jax.config.update("jax_compilation_cache_dir", folder)
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
 
 

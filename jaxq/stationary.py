@@ -59,8 +59,8 @@ def stationary(model: Model, key: Any, *, replicas: int, rel_error: float = 0.00
       algorithm, step, order: as in `simulate`; the result's `..._step_error` say what a leap is wrong by.
       devices, block, progress: as in `simulate`.
       checkpoint, every, resume: as in `simulate`. A run can go on with other devices, a smaller `rel_error`, a longer `horizon`
-        (with 64 replicas or more) and more replicas, new ones from time 0. Replicas that were looked at at other times than the
-        run now needs begin again, with a warning.
+        (with 64 replicas or more) and more replicas, new ones from time 0, but not with another `warmup`. Replicas that were
+        looked at at other times than the run now needs begin again, with a warning.
 
     Returns `Stationary`. Warns (UserWarning) where the limit came first or the start still shows.
 
@@ -87,7 +87,7 @@ def stationary(model: Model, key: Any, *, replicas: int, rel_error: float = 0.00
                  "use fewer replicas")
     file = Checkpoint.of(checkpoint, every, resume, "stationary")
     if file.kept:
-        file = file.part("run", identity(model, words, starts))
+        file = file.part("run", identity(model, words, starts, warmup=warmup))
     with progress_bar(0, progress) as bar:
         run = _Run(model, known, starts, words, replicas, devices, block, bar, file)
         try:

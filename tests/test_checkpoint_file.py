@@ -39,6 +39,17 @@ def test_another_run_is_refused_with_the_difference(finished, change, message):
     assert finished.read_bytes() == before
 
 
+def test_another_warm_up_is_refused_and_leaves_the_file(tmp_path):
+    """The replicas on file are past it: they would have to begin again."""
+    run = {"key": 3, "replicas": 64, "horizon": 20.0, "checkpoint": tmp_path / "run.npz"}
+    jaxq.stationary(SMALL, warmup=10.0, **run)
+    before = run["checkpoint"].read_bytes()
+    for other in (11.0, None):
+        with pytest.raises(ValueError, match=rf"this one has warmup {other}, the file 10.0; use the arguments it was written with"):
+            jaxq.stationary(SMALL, warmup=other, resume=True, **run)
+    assert run["checkpoint"].read_bytes() == before
+
+
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
     file = tmp_path_factory.mktemp("finished") / "run ü.npz"

@@ -234,8 +234,8 @@ def graph_gap(result: Any, *, ax: Any = None) -> Any:
     error = 1.96 * result.clique_stderr
     ax.axhspan(max(gap - error, shown[0]), gap + error, color="black", alpha=0.1, linewidth=0)
     ax.set_ylim(shown)
-    legend(ax, loc="upper right",
-           title=f"$n = {result.n}$, $d = {result.d}$, $\\lambda = {result.arrival_rate:g}$\nbars and band of 95 %")
+    legend(ax, ncols=3, loc="lower center", bbox_to_anchor=(0.5, 1.0), columnspacing=1.0,
+           title=f"$n = {result.n}$, $d = {result.d}$, $\\lambda = {result.arrival_rate:g}$; bars and band of 95 %")
     return ax
 
 

@@ -16,6 +16,16 @@ def test_values_of_an_independent_program(k, rate, value):
     assert found.edge < 1e-12
 
 
+@pytest.mark.parametrize(("k", "rate"), [(3, 0.99), (4, 0.95), (12, 0.99), (80, 0.95), (2, 0.95)])
+def test_near_full_load_the_root_is_the_one_of_fractions(k, rate):
+    """From the empty system Newton's method alone ends at roots with negative fractions, or at none."""
+    found = pair_approximation(k, rate)
+    assert abs(found.tail[0] - rate) < 1e-11
+    assert np.all(found.tail > 0)
+    assert np.all(np.diff(found.tail) < 0)
+    assert found.mean_queue_length > sum(rate ** (2**i - 1) for i in range(1, 20))  # that of the complete graph
+
+
 @pytest.mark.slow
 def test_one_neighbour_is_the_exact_chain_of_two_queues():
     """At k = 1 a pair is the whole system: join the shorter of two queues, arrivals 2 lambda, exact at any lambda."""

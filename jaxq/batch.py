@@ -35,6 +35,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
 from .hypergeometric import binomial_probability, hypergeometric, invert
@@ -109,13 +110,16 @@ def level_by_level(d: int, least: jax.Array, services: jax.Array, arrivals: jax.
         pair = hypergeometric(jnp.stack([uniform(first), uniform(first + 1)]), jnp.stack([at(least, i), total]),
                               jnp.stack([at(least, i + 1), good]), jnp.stack([at(served, i), draws]))
         served = lax.dynamic_update_index_in_dim(served, pair[0], i + 1, 0)
-        have = [pair[1]]
-        for k in range(1, d):
-            total, good = total - draws, good - have[-1]
-            draws = have[-1]
-            have.append(hypergeometric(uniform(first + 1 + k), total, good, draws))
-        found = lax.dynamic_update_index_in_dim(found, jnp.stack(have), h, 0)
-        return i + 1, served, found, jnp.where(i > 0, have[-1], group)
+
+        def partners(carry: Any, k: Any) -> Any:
+            total, good, draws, have = carry
+            total, good = total - draws, good - have
+            more = hypergeometric(uniform(first + 1 + k), total, good, have)
+            return (total, good, have, more), more
+
+        last, others = lax.scan(partners, (total, good, draws, pair[1]), np.arange(1, d, dtype=np.int32))
+        found = lax.dynamic_update_index_in_dim(found, jnp.concatenate([pair[1:], others]), h, 0)
+        return i + 1, served, found, jnp.where(i > 0, last[-1], group)
 
     def going(carry: Any) -> Any:
         i, served, _, group = carry

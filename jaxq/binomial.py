@@ -19,7 +19,7 @@ from jax import lax
 from jax.scipy.special import ndtr, ndtri
 
 SMALL = 12.0        # variance below which the distribution function is inverted
-_RESERVOIR = 2.0**52  # trials that make a binomial number Poisson to 2**-52 of its mean
+RESERVOIR = 2.0**52  # trials that make a binomial number Poisson to 2**-52 of its mean
 
 
 def normal(hi: Any, lo: Any) -> jax.Array:
@@ -29,38 +29,36 @@ def normal(hi: Any, lo: Any) -> jax.Array:
 
 
 def binomial(trials: jax.Array, p: jax.Array, g: jax.Array) -> jax.Array:
-    """The quantile of Binomial(trials, p) at the probability Phi(g); all (rows, lanes) float64, trials whole numbers."""
-    return lax.map(lambda row: _row(*row), (trials, p, g))
+    """The quantile of Binomial(trials, p) at the probability Phi(g); all (lanes,) float64, trials whole numbers.
 
-
-def poisson(mean: jax.Array, g: jax.Array) -> jax.Array:
-    """The quantile of Poisson(mean) at the probability Phi(g), mean far below 2**52; (rows, lanes) float64."""
-    return binomial(jnp.full_like(mean, _RESERVOIR), mean / _RESERVOIR, g)
-
-
-def _row(trials: jax.Array, p: jax.Array, g: jax.Array) -> jax.Array:
+    With `RESERVOIR` trials it is that of Poisson(RESERVOIR p)."""
     fails = p > 0.5  # count what fails instead: the expansion and the search want p <= 1/2
     q, g = jnp.where(fails, 1 - p, p), jnp.where(fails, -g, g)
     variance = trials * q * (1 - q)
+    count = lax.cond(jnp.any(variance > 0), lambda: _quantile(trials, q, variance, g), lambda: jnp.zeros_like(q))
+    return jnp.where(fails, trials - count, count)
+
+
+def _quantile(trials: jax.Array, q: jax.Array, variance: jax.Array, g: jax.Array) -> jax.Array:
+    """That for q <= 1/2 failures or successes."""
     small = variance < SMALL
     count = jnp.clip(_expansion(trials, q, variance, g), 0.0, trials)
-    count = lax.cond(jnp.any(small & (variance > 0)), lambda: jnp.where(small, _search(trials, q, g, small), count),
-                     lambda: jnp.where(small, trials * q, count))
-    return jnp.where(fails, trials - count, count)
+    return lax.cond(jnp.any(small & (variance > 0)), lambda: jnp.where(small, _search(trials, q, g, small), count),
+                    lambda: jnp.where(small, 0.0, count))
 
 
 def _expansion(trials: jax.Array, q: jax.Array, variance: jax.Array, g: jax.Array) -> jax.Array:
     """Rounded expansion up to the fourth standardised cumulant of a smooth variable that rounds to the binomial one."""
     second = jnp.maximum(variance, 1.0) - 1 / 12
-    scale = jnp.sqrt(second)
+    inverse = 1 / jnp.sqrt(second)
     pq = q * (1 - q)
-    third = variance * (1 - 2 * q) / (second * scale)
-    fourth = (variance * (1 - 6 * pq) + 1 / 120) / second**2
-    fifth = variance * (1 - 2 * q) * (1 - 12 * pq) / (second**2 * scale)
+    third = variance * (1 - 2 * q) * inverse**3
+    fourth = (variance * (1 - 6 * pq) + 1 / 120) * inverse**4
+    fifth = variance * (1 - 2 * q) * (1 - 12 * pq) * inverse**5
     h2, h3, h4 = g * g - 1, g * (g * g - 3), (g * g - 6) * g * g + 3
     smooth = (g + third * h2 / 6 + fourth * h3 / 24 - third**2 * (2 * h3 + g) / 36
               + fifth * h4 / 120 - third * fourth * (h4 + h2) / 24 + third**3 * (12 * h4 + 19 * h2) / 324)
-    return jnp.floor(trials * q + scale * smooth + 0.5)
+    return jnp.floor(trials * q + second * inverse * smooth + 0.5)
 
 
 def _search(trials: jax.Array, q: jax.Array, g: jax.Array, small: jax.Array) -> jax.Array:

@@ -27,6 +27,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from . import _check
+from .binomial import RESERVOIR
 from .chain import Model, PopulationModel, Steady
 from .leap_events import events_of
 from .leap_step import mean_changes, tick
@@ -124,7 +125,8 @@ class Leap(Model, leaves=("model", "step")):
         loses = "lost" in model.counters(model.state_of(np.zeros((self.states, 1), np.int32)))[0]
         return {"model": jax.tree.map(np.float64, model), "n": np.float64(self.n), "tick": np.float64(1 / clock),
                 "truncated": np.bool_(model.at_levels(2 * self._levels) is not model),
-                "base": np.round(float(self.n) * model.class_offset)[:, None],
+                "base": np.append(np.round(float(self.n) * model.class_offset),
+                                  np.full(np.sum(events_of(model).reservoirs), RESERVOIR))[:, None],
                 # arrivals per server, those who are lost included
                 "arrivals": np.float64(getattr(model, "arrival_rate", 0.0) if loses else 0.0)}
 
@@ -195,7 +197,7 @@ def _default_step(model: PopulationModel) -> float:
         with jax.enable_x64(True):
             rate = np.asarray(jax.tree.map(np.float64, model).rates(jnp.asarray(density, jnp.float64), 0.0))
         servers = model.class_matrix @ density + model.class_offset
-        leaving = events.source[:-1].T @ rate
+        leaving = events.source[:-1, : servers.size].T @ rate[events.order]
         rates.append(np.max(leaving[servers > 1e-9] / servers[servers > 1e-9], initial=0.0))
     if not max(rates) > 0:
         raise ValueError(f"a leap finds its step from the classes of servers that events leave; {type(model).__name__} has none "

@@ -3,29 +3,29 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 
+from .binomial import binomial
 from .chain import PopulationModel
-
-Draw = Callable[[jax.Array, jax.Array, np.ndarray], jax.Array]  # (trials, chance, events) -> numbers, all (some, lanes)
-Outside = Callable[[jax.Array, np.ndarray], jax.Array]          # (rates, events) -> numbers
 
 
 @dataclass(frozen=True)
 class Events:
     """E events of a model and one more, customers who are lost.
 
+    An event that takes no server of the model takes one from a reservoir of its own: the last classes, of `RESERVOIR` servers.
+    Events stand class by class: where the model counts them from 0, they are its events `order` (E,), and the lost.
+
     names (E + 1,): a number below 2**31 for each that does not change with the levels of the model.
-    jumps (E + 1, states): what each adds to the counts. source, goal (E + 1, classes): servers each takes from a class and
-    brings there. counted (3, E + 1): what each adds to the counters. outside: the events that take no server.
-    rounds: for each k, the k-th events of the classes that have so many, and where these classes stand among those of
-    the round before (of all classes, for the first). order: where each event of a class stands in that sequence.
+    jumps (E + 1, states): what each adds to the counts. source, goal (E + 1, classes): servers each takes from a class, one
+    in all, and brings there. counted (3, E + 1): what each adds to the counters. matrix (classes, states): the model's
+    `class_matrix`, 0 for reservoirs. reservoirs (classes, 1): the class is one.
     """
 
     names: np.ndarray
@@ -33,36 +33,34 @@ class Events:
     source: np.ndarray
     goal: np.ndarray
     counted: np.ndarray
-    outside: np.ndarray
-    rounds: tuple[tuple[np.ndarray, np.ndarray, np.ndarray], ...]
+    matrix: np.ndarray
+    reservoirs: np.ndarray
     order: np.ndarray
-
-    @property
-    def inside(self) -> np.ndarray:
-        """(E + 1, 1): the event takes a server from a class."""
-        return np.asarray(self.source.any(axis=1))[:, None]
 
     @property
     def count(self) -> int:
         """E + 1."""
         return int(self.jumps.shape[0])
 
-    def split(self, servers: Any, chance: Any, each: Any, draw: Draw, outside: Outside | None) -> jax.Array:
-        """Numbers of every event (E + 1, lanes) when each of `servers` (classes, lanes) leaves with `chance`, to an event in
-        proportion to its rate `each` (E + 1, lanes) per server; `outside` gives those of the others, None for none."""
+    def mean(self, servers: Any, chance: Any, each: Any) -> Any:
+        """Mean numbers of every event (E + 1, lanes) when each of `servers` (classes, lanes) leaves with `chance`, to an event in
+        proportion to its rate `each` (E + 1, lanes) per server."""
         total = self.source.T @ each
-        share = chance / jnp.where(total > 0, total, 1.0)  # times each: the chance to leave for an event
-        numbers, left, spent = [], servers, jnp.zeros_like(servers)
-        for events, among, classes in self.rounds:
-            p = share[classes] * each[events]
-            left, spent = left[among], spent[among]
+        return self.source @ (servers * chance / jnp.where(total > 0, total, 1.0)) * each
+
+    def split(self, servers: Any, chance: Any, each: Any, g: Any) -> jax.Array:
+        """Such numbers themselves, from a normal `g` (E + 1, lanes) each: one event after the other, of the servers then left."""
+        def event(carry: Any, ahead: Any) -> Any:
+            first, servers, p, g = ahead
+            left, spent = (jnp.where(first, fresh, old) for fresh, old in zip((servers, 0.0), carry, strict=True))
             stays = 1 - spent  # 0: all have left
-            numbers.append(draw(left, jnp.where(stays > 0, jnp.clip(p / jnp.where(stays > 0, stays, 1.0), 0.0, 1.0), 0.0), events))
-            left, spent = left - numbers[-1], spent + p
-        if self.outside.size:
-            rates = each[self.outside]
-            numbers.append(jnp.zeros_like(rates) if outside is None else outside(rates, self.outside))
-        return jnp.concatenate(numbers)[self.order]
+            number = binomial(left, jnp.where(stays > 0, jnp.clip(p / jnp.where(stays > 0, stays, 1.0), 0.0, 1.0), 0.0), g)
+            return (left - number, spent + p), number
+
+        first = np.diff(self.source.argmax(axis=1), prepend=-1) > 0  # of its class
+        nobody = jnp.zeros_like(each[0])
+        ahead = (first, self.source @ servers, self.mean(1.0, chance, each), g)
+        return lax.scan(event, (nobody, nobody), ahead)[1]
 
 
 @functools.lru_cache(maxsize=64)
@@ -78,21 +76,14 @@ def events_of(model: PopulationModel) -> Events:
     customers = np.append(np.sum(model.pool_tails(jumps.T), axis=(0, 1)), 0)
     lost = np.arange(customers.size) == jumps.shape[0]
     counted = np.stack([(customers > 0) | lost, lost, ~lost]).astype(float)
-    rounds, sequence = [], []
-    classes, k = np.arange(matrix.shape[0]), 0
-    while True:
-        lists = [np.flatnonzero(source[:, one]) for one in classes]
-        among = np.array([i for i, mine in enumerate(lists) if mine.size > k], int)
-        if not among.size:
-            break
-        chosen = np.array([lists[i][k] for i in among])
-        classes, k = classes[among], k + 1
-        rounds.append((chosen, among, classes))
-        sequence.append(chosen)
-    outside = np.flatnonzero(source.sum(axis=1) == 0)
-    order = np.argsort(np.concatenate([*sequence, outside]))
+    outside = np.sum(taken == 0)
+    source = np.hstack([source, np.eye(taken.size, dtype=int)[:, taken == 0]])
+    goal = np.hstack([goal, np.zeros((taken.size, outside), int)])
+    order = np.argsort(source.argmax(axis=1), kind="stable")  # the lost stay last
     states = np.vstack([jumps, np.zeros((1, jumps.shape[1]), int)]).astype(float)
-    return Events(_names(model), states, source.astype(float), goal.astype(float), counted, outside, tuple(rounds), order)
+    return Events(_names(model)[order], states[order], source[order].astype(float), goal[order].astype(float), counted[:, order],
+                  np.vstack([matrix, np.zeros((outside, matrix.shape[1]))]),
+                  np.arange(source.shape[1])[:, None] >= matrix.shape[0], order[:-1])
 
 
 def _names(model: PopulationModel) -> np.ndarray:

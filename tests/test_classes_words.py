@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from words import count_words, mark
 
 import jaxq
 from jaxq import Pool
@@ -57,20 +58,6 @@ def test_a_server_listed_twice_holds_two_places():
 
 
 # words
-
-def mark(model, words):
-    return [int(np.asarray(part)[0]) for part in
-            model.draw(model.tables(model.clock()), tuple(jnp.asarray([w], jnp.uint32) for w in words))]
-
-
-def count_words(event):
-    """How many 64-bit words come before `event(w)` first holds, for an event that then stays, by bisection."""
-    low, high = 0, 2**64
-    while low < high:
-        middle = (low + high) // 2
-        low, high = (low, middle) if event(middle) else (middle + 1, high)
-    return low
-
 
 def test_every_type_has_its_share_of_the_words():
     model = SupermarketClasses(100_000_000, [Pool(0.25, 3.0), Pool(0.75, 1e-7)], 1, 1e-3)

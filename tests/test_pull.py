@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from pull_protocol import MODELS, counted, protocol, some_servers
+from words import count_words, mark
 
 from jaxq.models.pools import Pool
 from jaxq.models.pull import Pull
@@ -71,20 +72,6 @@ def test_a_broken_choice_of_message_fails_the_contract():
 
 # words
 
-def mark(model, words):
-    return [int(np.asarray(part)[0]) for part in
-            model.draw(model.tables(model.clock()), tuple(jnp.asarray([w], jnp.uint32) for w in words))[:2]]
-
-
-def count_words(event):
-    """How many 64-bit words come before `event(w)` first holds, for an event that then stays, by bisection."""
-    low, high = 0, 2**64
-    while low < high:
-        middle = (low + high) // 2
-        low, high = (low, middle) if event(middle) else (middle + 1, high)
-    return low
-
-
 def test_every_type_has_its_share_of_the_words():
     model = Pull(100_000_000, [Pool(0.25, 3.0), Pool(0.75, 1e-7)], 2, 1e-3)
     total = Fraction(model.clock()) / model.n  # at most one float above the sum of the rates
@@ -102,7 +89,7 @@ def test_every_server_of_a_hundred_million_has_its_share_of_the_words():
     model = Pull(100_000_000, [Pool(1.0)], 3, 0.5)
 
     def reached(word, rank):  # of the words of router 1
-        server, router = mark(model, (0, 0, word >> 32, word & 0xFFFFFFFF))
+        server, router, *_ = mark(model, (0, 0, word >> 32, word & 0xFFFFFFFF))
         return (router, server) >= (1, rank)
 
     for rank in (0, 123_456, 99_999_999):

@@ -7,6 +7,7 @@ import os
 import re
 import sys
 
+import jax
 import pytest
 from results import KINDS, made
 
@@ -24,14 +25,18 @@ def main(monkeypatch):
 
 @contextlib.contextmanager
 def full_disk():
-    """No file can grow beyond 50 bytes, as where a disk is full; Python ignores the signal."""
+    """No file can grow beyond 50 bytes, as where a disk is full; Python ignores the signal. The tests' own cache of compiled
+    programs is not written meanwhile."""
     resource = pytest.importorskip("resource")
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    least = jax.config.jax_persistent_cache_min_compile_time_secs
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 1e9)
     resource.setrlimit(resource.RLIMIT_FSIZE, (50, hard))
     try:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", least)
 
 
 def held(folder):

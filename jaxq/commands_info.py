@@ -49,33 +49,46 @@ class _Planned:
 
 
 def dry_run(options: argparse.Namespace) -> None:
-    """What the command would take; the time comes from a trial of about a second with its largest ensemble."""
+    """What the command would take; the time comes from a trial of about a second with the largest ensemble of each kind of
+    model, for a study of graphs simulates the complete graph too, much faster."""
     from .algorithms import choose
-    from .engine import Engine
 
     planned, least = _planned(options, choose)
-    largest = max(planned, key=lambda run: run.ticks * run.replicas * run.model.work)
-    engine = Engine(largest.model, None, np.zeros(2, np.uint32), largest.replicas)
-    began, ticks = time.perf_counter(), 0
-    engine.advance(np.zeros((1, largest.replicas), np.int64))
-    while engine.agree(time.perf_counter() - began - engine.compile_seconds < 1.0 and ticks < 2**40):
-        engine.advance(np.full((1, largest.replicas), engine.call))
-        ticks += engine.call
-    rate = ticks * largest.replicas / (time.perf_counter() - began - engine.compile_seconds)
-    events = sum(run.ticks * run.replicas for run in planned)
+    kinds: dict[type, list[_Planned]] = {}
+    for run in planned:
+        kinds.setdefault(type(run.model), []).append(run)
+    events, seconds, compiled = 0.0, 0.0, 0.0
+    for runs in kinds.values():
+        rate, once = _trial(max(runs, key=lambda run: run.ticks * run.replicas * run.model.work))
+        own = sum(run.ticks * run.replicas for run in runs)
+        events, seconds, compiled = events + own, seconds + own / rate, compiled + once * len(runs)
     found = {"ensembles": len(planned), "events": round(events), "at_least": least, "memory": max(run.memory for run in planned),
-             "compile_seconds": engine.compile_seconds * len(planned), "seconds": events / rate, "events_per_second": rate}
+             "compile_seconds": compiled, "seconds": seconds, "events_per_second": events / seconds}
     if options.json:
         print(json.dumps(found))
         return
     more = "at least " if least else ""
     first = ", the warm-up and the shortest window; --rel-error decides how many more" if least else ""
     print(tables.lines([
-        ("ensembles", f"{len(planned)} of {largest.replicas} replicas"),
+        ("ensembles", f"{len(planned)} of {planned[0].replicas} replicas"),
         ("events", f"{more}{events:.3g}{first}"),
         ("memory", f"{found['memory'] / 2**30:.2g} GiB beside that of Python and JAX"),
-        ("compilation", f"{engine.compile_seconds:.1f} s" + (" for each ensemble of another shape" if len(planned) > 1 else "")),
-        ("time", f"{more}{events / rate:.3g} s at {rate:.2g} events a second, as the largest ensemble just had in a trial")]))
+        ("compilation", f"{compiled:.1f} s" + (" at most: ensembles of one shape share it" if len(planned) > 1 else "")),
+        ("time", f"{more}{seconds:.3g} s at {events / seconds:.2g} events a second, as "
+                 + ("the ensemble" if len(planned) == 1 else "the largest ensemble of each model") + " just had in a trial")]))
+
+
+def _trial(run: _Planned) -> tuple[float, float]:
+    """Events a second of an ensemble, and seconds of compilation."""
+    from .engine import Engine
+
+    engine = Engine(run.model, None, np.zeros(2, np.uint32), run.replicas)
+    began, ticks = time.perf_counter(), 0
+    engine.advance(np.zeros((1, run.replicas), np.int64))
+    while engine.agree(time.perf_counter() - began - engine.compile_seconds < 1.0 and ticks < 2**40):
+        engine.advance(np.full((1, run.replicas), engine.call))
+        ticks += engine.call
+    return ticks * run.replicas / (time.perf_counter() - began - engine.compile_seconds), engine.compile_seconds
 
 
 def _planned(options: argparse.Namespace, choose: Any) -> tuple[list[_Planned], bool]:

@@ -11,6 +11,7 @@ import numpy as np
 
 from . import _check
 from .chain import PopulationModel
+from .truncation import truncated
 
 MOST_STATES = 200_000
 _BATCH = 1024    # states whose rates are computed together
@@ -54,8 +55,7 @@ def _population(model: PopulationModel, initial: Any, fixed: bool) -> tuple[
     if fixed and np.any(counts != counts[:, :1]):
         raise ValueError(f"transient needs one initial state; from {_check.shown(initial)} {type(model).__name__} starts at "
                          "random; give its counts")
-    levels = np.shape(model.tail(np.zeros(counts.shape[0])))[0]
-    if model.at_levels(2 * levels).jumps.shape[1] > counts.shape[0]:
+    if truncated(model):
         raise ValueError(f"an exact chain needs finitely many states of its model; got {_check.shown(model)}; give it a buffer, "
                          "large enough that the tail there is negligible")
     n = int(model.n)

@@ -3,8 +3,12 @@
 Regression on controls (Lavenberg and Welch 1981, doi:10.1287/mnsc.27.3.322): the mean of y is the intercept of the regression
 of y on the controls, unbiased for jointly normal samples. Averages over short windows are not normal, and their residuals are
 widest where the controls are far out: the errors are those of MacKinnon and White 1985, doi:10.1016/0304-4076(85)90158-7 (HC3,
-each residual over one minus its leverage). With 16 samples for each control their intervals held in every system we tried,
-with 4 they did not.
+each residual over one minus its leverage), and the jackknife takes the bias of such samples off the mean. With 16 samples for
+each control their intervals held in every system we tried, with 4 they did not.
+
+Rare events make both wrong: where controls leave of a value only what a few samples have, or nothing because none has it yet
+(S_1 = lambda less the losses, and no loss was seen), the error they leave is none. Such a value keeps its plain mean. And where
+few samples carry a value at all, its error is that of two more like them (Agresti and Coull 1998, doi:10.2307/2685469).
 
 For a chain in steady state every generator image has mean 0, E[(G f)(X)] = 0. With f the fraction of servers with at least i
 customers these are the flow balances, E S_1 = lambda and E S_i = lambda E w(S_{i-1}) for the supermarket model; with f the
@@ -13,22 +17,26 @@ square of the mean queue length it is the balance of second moments, which holds
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 
 SAMPLES_PER_CONTROL = 16
-_NEW = 1e-6    # share of a control's spread that those before it must leave,
-_RARE = 10.0   # and kurtosis from which what they leave is up to a few samples: rare events would fit themselves, not their mean
+_NEW = 1e-6       # share of a control's spread that those before it must leave,
+_RARE = 10.0      # and kurtosis from which what they leave is up to a few samples: rare events would fit themselves, not their mean
+_ROUNDING = 1e-9  # share of a value's spread below which controls leave nothing of it
+FEW = 16          # samples that must carry what they leave of it, or a tenth of all
 
 
 class Regression:
     """Regression of samples on controls.
 
-    Args: controls (samples, controls), in order of importance; one for 16 samples at most, the first ones.
+    Args: controls (samples, controls), in order of importance; one for 16 samples at most, the first ones. unseen (controls,): by
+      how much rare events that no sample has may move each control, all together; nan where nobody knows.
     """
 
-    def __init__(self, controls: np.ndarray) -> None:
+    def __init__(self, controls: np.ndarray, unseen: Any = 0.0) -> None:
         self.samples = controls.shape[0]
         kept = _independent(controls)[: self.samples // SAMPLES_PER_CONTROL]
         used = controls[:, kept]
@@ -37,6 +45,7 @@ class Regression:
         # the mean of y is the sum of weights * y; a sample's leverage says how far it pulls the regression towards itself
         self._weights = 1 / self.samples - self._basis @ np.linalg.solve(triangle.T, mean)
         self._leverage = 1 / self.samples + np.einsum("sk,sk->s", self._basis, self._basis)
+        self._unseen = np.linalg.solve(triangle.T, np.broadcast_to(unseen, controls.shape[1:])[kept])
         #: degrees of freedom of the t interval
         self.dof = self.samples - 1 - len(kept)
 
@@ -45,24 +54,55 @@ class Regression:
         flat = values.reshape(self.samples, -1)
         centred = flat - flat.mean(axis=0)
         residual = centred - self._basis @ (self._basis.T @ centred)
-        error = np.sqrt((self._weights / (1 - self._leverage)) ** 2 @ residual**2)
+        nothing = np.linalg.norm(residual, axis=0) <= _ROUNDING * np.linalg.norm(centred, axis=0)
+        plain = carriers(np.where(nothing, centred, residual)) < min(FEW, self.samples / _RARE)
+        if np.isnan(self._unseen).any():
+            plain |= nothing
+        residual = np.where(plain, centred, residual)
+        weights = np.where(plain, 1 / self.samples, self._weights[:, None])
+        pulls = weights * residual / (1 - np.where(plain, 1 / self.samples, self._leverage[:, None]))
+        mean = np.sum(weights * flat, axis=0) + (1 - 1 / self.samples) * np.sum(pulls, axis=0)
+        excess = np.where(nothing & ~plain, 0, np.maximum(0, 2 / carriers(residual) - 6 / self.samples))  # 0 for normal samples
+        unseen = np.where(plain, 0, np.nan_to_num(self._unseen) @ (self._basis.T @ centred))
+        error = np.sqrt((1 + excess) * np.sum(pulls**2, axis=0) + unseen**2)
         error = np.maximum(error, 4 * np.finfo(float).eps * np.max(np.abs(flat), axis=0))  # where controls leave rounding only
-        return (self._weights @ flat).reshape(values.shape[1:]), error.reshape(values.shape[1:])
+        return mean.reshape(values.shape[1:]), error.reshape(values.shape[1:])
 
     def ratio(self, numerator: np.ndarray, denominator: np.ndarray) -> tuple[Any, Any]:
         """Ratio of means (...,) and its standard error, by linearisation."""
-        value = self.means(numerator)[0] / self.means(denominator)[0]
-        return value, self.means((numerator - value * denominator) / self.means(denominator)[0])[1]
+        below = self.means(denominator)[0]
+        value = self.means(numerator)[0] / below
+        more, error = self.means((numerator - value * denominator) / below)
+        return value + more, error
 
     def variance(self, values: np.ndarray, squares: np.ndarray) -> tuple[Any, Any]:
         """Mean of the squares minus the square of the mean, (...,), and its standard error, by linearisation."""
         mean = self.means(values)[0]
-        return self.means(squares)[0] - mean**2, self.means(squares - 2 * mean * values)[1]
+        less, error = self.means(squares - 2 * mean * values)
+        return less + mean**2, error
 
 
 def plain_error(values: np.ndarray) -> Any:
     """Standard error (...,) of the mean of values (samples, ...), without controls."""
     return values.std(axis=0, ddof=1) / np.sqrt(values.shape[0])
+
+
+def in_errors(difference: float, error: float, dof: int) -> float:
+    """A difference in standard errors, made normal: the same tail probability as under the t law with these degrees of freedom."""
+    from scipy.special import ndtri, stdtr  # scipy.stats takes a second to import
+
+    if not error > 0:
+        return 0.0
+    size = -float(ndtri(stdtr(dof, -abs(difference) / error)))
+    return math.copysign(min(size, abs(difference) / error), difference)
+
+
+def carriers(residuals: np.ndarray) -> np.ndarray:
+    """How many of the samples carry the squares of residuals (samples, ...): all of alike size, a third of normal ones, one at
+    least; all where there is nothing to carry."""
+    square = residuals**2
+    total, fourth = square.sum(axis=0), (square**2).sum(axis=0)
+    return np.where(fourth > 0, total**2 / np.where(fourth > 0, fourth, 1), residuals.shape[0])
 
 
 def _independent(controls: np.ndarray) -> list[int]:
@@ -77,7 +117,7 @@ def _independent(controls: np.ndarray) -> list[int]:
         for _ in range(2):  # once more for what rounding leaves
             column = column - basis @ (basis.T @ column)
         size = float(np.linalg.norm(column))
-        if size > _NEW * scale and samples * np.sum((column / size) ** 4) <= _RARE:
+        if size > _NEW * scale and carriers(column) >= samples / _RARE:
             kept.append(k)
             basis = np.column_stack([basis, column / size])
     return kept

@@ -13,8 +13,9 @@ from . import step_error
 from .algorithms import exact_model
 from .chain import Model, Steady
 from .ensemble import Result, describe
-from .estimate import Regression, plain_error
+from .estimate import Regression, in_errors, plain_error
 from .leap import Leap
+from .losses import MISSED, Losses
 from .time_average import Sums, at_levels
 
 SHOWS = 4.0  # standard errors at which the start is said to show
@@ -28,7 +29,8 @@ class Stationary(Result):
     mean_queue_length: customers per server, the one in service included. mean_response_time: of the customers served, by
       Little's law, in the unit of the rates. p_wait: a customer joins a busy server; p_block: it is lost; nan where the
       model does not tell. tail (level,): fraction of servers with at least i customers, level 1 first. Levels that few replicas
-      reached have errors that are too small, as rare events do: take more replicas where they matter.
+      reached have errors that are too small, as rare events do: take more replicas where they matter. Where no customer
+      waited or was lost, the error is that of two who may have been missed (`losses.py`).
     tail_variance (level,), mean_queue_length_variance: of the random S_i and Q at one time.
     T_mean, T_stderr (level,): eta (1 - S_i) where the model knows eta. busy (pool,): busy fraction of each pool.
       messages_per_customer: of PULL. None elsewhere.
@@ -42,6 +44,7 @@ class Stationary(Result):
     algorithm, step, tail_step_error (level,), mean_queue_length_step_error, ..._stderr: as in `Ensemble`: what a leap's step adds.
     replica_tail (replica, level), pool_tail (replica, pool, level; None for one pool), controls (replica, control): averages
       of the independent samples, without control variates: the replicas, or batches of them where they are few.
+      controls_unseen (control,): what losses that the run may have missed add to each, nan where not known.
 
     Sources: Little's law, doi:10.1287/opre.9.3.383; control variates and their errors, doi:10.1287/mnsc.27.3.322 and
     doi:10.1016/0304-4076(85)90158-7.
@@ -57,7 +60,8 @@ class Stationary(Result):
         **dict.fromkeys(("tail", "tail_stderr", "tail_variance", "tail_variance_stderr", "T_mean", "T_stderr",
                          "tail_step_error", "tail_step_error_stderr"), ("level",)),
         "busy": ("pool",), "busy_stderr": ("pool",), "replica_tail": ("replica", "level"),
-        "pool_tail": ("replica", "pool", "level"), "controls": ("replica", "control")}
+        "pool_tail": ("replica", "pool", "level"), "controls": ("replica", "control"),
+        "controls_unseen": ("control",)}
     json_keys: ClassVar[tuple[str, ...]] = ("warmup", "horizon", "rel_error", "converged", "events", "seconds", "compile_seconds",
                                             "effective_samples", "control_gain", "replicas", "seed", "model", "algorithm")
     json_extras: ClassVar[tuple[str, ...]] = ("step", "mean_queue_length_step_error", "mean_queue_length_step_error_stderr")
@@ -95,6 +99,7 @@ class Stationary(Result):
     replica_tail: np.ndarray
     pool_tail: np.ndarray | None
     controls: np.ndarray
+    controls_unseen: np.ndarray
     service_rates: tuple[float, ...] | None
     events: int
     replicas: int
@@ -148,7 +153,7 @@ class Stationary(Result):
         length = np.arange(1, tails.shape[2] + 1)
         erlang = gammaincc(length, np.multiply.outer(ts, self.service_rates)[:, :, None])      # (time, pool, length)
         longer, served = np.einsum("rpl,tpl->rt", joined, erlang), joined.sum(axis=(1, 2))
-        return Regression(self.controls).ratio(longer, served[:, None])
+        return Regression(self.controls, self.controls_unseen).ratio(longer, served[:, None])
 
 
 class Samples:
@@ -177,10 +182,10 @@ class Samples:
         counted = known.arrivals and "arrivals" in self._counters and not isinstance(model, Leap)  # a leap's are not exactly those
         arrived = self._rate("arrivals") - 1 if counted else np.zeros_like(second)
         self._apart_by_step = gather("apart")
-        # the balance of the square of all customers, of all customers, then of levels 1, 2, ... of every pool; arrivals
-        levelwise = np.moveaxis(flow, 1, 2).reshape(second.size, -1)
-        self.controls = np.column_stack([second, flow.sum(axis=(1, 2)), levelwise, arrived])
-        self._regression = Regression(self.controls)
+        self._losses = Losses(known, model.n, self._counters.get("lost"), self._time.sum())
+        balances, unseen = self._losses.balances(second, flow)
+        self.controls, self._unseen = np.column_stack([balances, arrived]), np.append(unseen, 0.0)
+        self._regression = Regression(self.controls, self._unseen)
         self._halves = [_sum(cells[: len(cells) // 2]), _sum(cells[len(cells) // 2:])]
         self._start = np.concatenate([np.full(sums.queue.size, k % len(cells[0])) for k, sums in enumerate(everything)])
 
@@ -190,8 +195,19 @@ class Samples:
 
     def queue(self) -> tuple[float, float]:
         """Mean queue length and its standard error."""
-        mean, error = self._regression.means(self.queues)
-        return float(mean), float(error)
+        return self._coarse(self._regression.means(self.queues))
+
+    def _coarse(self, found: tuple[Any, Any], unit: float = 1.0) -> tuple[float, float]:
+        """A mean and its error, which is at least that of a server on a level where no look saw any; it counts `unit`."""
+        looks = sum(sums.looks * sums.queue.size for batch in self._batches for sums in batch)
+        missed = MISSED if self._known.lossless or not self.tail[:, :, -1].any() else 0.0  # else there is no further level
+        return float(found[0]), math.hypot(found[1], missed * unit / (self._model.n * looks))
+
+    def _share(self, share: np.ndarray, missed: float) -> tuple[float, float]:
+        """Mean share of the customers and its error: that of `missed` ones where there was none."""
+        mean, error = self._regression.means(share)
+        arrivals = self._known.arrivals * self._time.sum()  # type: ignore[operator]
+        return float(mean), float(error) if share.any() else missed / arrivals
 
     def result(self, *, warmup: float, horizon: float, target: float, cut: bool, **run: Any) -> Stationary:
         means = self._regression.means
@@ -217,7 +233,7 @@ class Samples:
             effective_samples=float(spread) / error**2 if error > 0 else math.inf,
             control_gain=(plain / error) ** 2 if self._regression.dof < self.queues.size - 1 else 1.0, drift=drift,
             starts_apart=apart,
-            replica_tail=everyone, pool_tail=tails if many else None, controls=self.controls,
+            replica_tail=everyone, pool_tail=tails if many else None, controls=self.controls, controls_unseen=self._unseen,
             service_rates=self._known.rates, model=describe(exact_model(self._model)), **self._step_errors(used), **run)
 
     def _step_errors(self, levels: int) -> dict[str, Any]:
@@ -238,13 +254,14 @@ class Samples:
             per_server = known.arrivals / n
             if known.lossless or "lost" in self._counters:
                 lost = np.zeros(self.queues.size) if known.lossless else self._rate("lost")
-                found["p_block"] = zero if known.lossless else regression.means(lost)
-                found["mean_response_time"] = regression.ratio(self.queues, per_server * (1 - lost))
+                found["p_block"] = zero if known.lossless else self._share(lost, self._losses.missed)
+                found["mean_response_time"] = self._coarse(regression.ratio(self.queues, per_server * (1 - lost)), 1 / per_server)
             if "waited" in self._counters:
-                found["p_wait"] = regression.means(self._rate("waited"))
+                found["p_wait"] = self._share(self._rate("waited"), MISSED)
             elif known.rates is not None:  # joining a busy server raises it to level 2 or more: as often as one leaves level 2
                 second = tails[:, :, 1] if tails.shape[2] > 1 else np.zeros(tails.shape[:2])
-                found["p_wait"] = regression.means(second @ np.array(known.rates) / per_server)
+                found["p_wait"] = self._coarse(regression.means(second @ np.array(known.rates) / per_server),
+                                               max(known.rates) / per_server)
             if "messages" in self._counters:
                 found["messages_per_customer"] = regression.means(self._rate("messages"))
         if tails.shape[1] > 1:
@@ -257,27 +274,17 @@ class Samples:
             middle = self.queues.size // 2
             first, second = self.queues[:middle], self.queues[middle:]
             error = math.hypot(float(plain_error(first)), float(plain_error(second)))
-            return _in_errors(float(second.mean() - first.mean()), error, self.queues.size - 2)
+            return in_errors(float(second.mean() - first.mean()), error, self.queues.size - 2)
         first, second = (np.concatenate([sums.queue / sums.looks for sums in half]) for half in self._halves)
-        return _in_errors(float(np.mean(second - first)), float(plain_error(second - first)), first.size - 1)
+        return in_errors(float(np.mean(second - first)), float(plain_error(second - first)), first.size - 1)
 
     def _apart(self) -> float:
         if self._start.max() == 0:
             return 0.0
         mine = [self._start == k for k in range(2)]
-        sides = [Regression(self.controls[chosen]) for chosen in mine]
+        sides = [Regression(self.controls[chosen], self._unseen) for chosen in mine]
         (low, low_error), (high, high_error) = (side.means(self.queues[chosen]) for side, chosen in zip(sides, mine, strict=True))
-        return _in_errors(float(high - low), math.hypot(low_error, high_error), sides[0].dof + sides[1].dof)
-
-
-def _in_errors(difference: float, error: float, dof: int) -> float:
-    """A difference in standard errors, made normal: the same tail probability as under the t law with these degrees of freedom."""
-    from scipy.special import ndtri, stdtr  # scipy.stats takes a second to import
-
-    if not error > 0:
-        return 0.0
-    size = -float(ndtri(stdtr(dof, -abs(difference) / error)))
-    return math.copysign(min(size, abs(difference) / error), difference)
+        return in_errors(float(high - low), math.hypot(low_error, high_error), sides[0].dof + sides[1].dof)
 
 
 def _sum(cells: Any) -> list[Sums]:

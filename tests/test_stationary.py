@@ -260,3 +260,37 @@ def test_controls_that_say_nothing_are_left_out():
     assert regression.dof == 62
     assert mean == pytest.approx(3.0)
     assert error < 1e-12
+
+
+def test_few_events_have_the_error_of_two_more():
+    """Agresti and Coull's interval: k events in N have the error sqrt(k + 2)/N, where k is small beside N."""
+    for events in (1, 3, 10):
+        values = np.zeros(10_000)
+        values[:events] = 1.0
+        mean, error = Regression(np.zeros((10_000, 0))).means(values)
+        assert mean == pytest.approx(events / 10_000)
+        assert error == pytest.approx((events + 2) ** 0.5 / 10_000, rel=1e-3)
+
+
+def test_what_controls_leave_to_few_samples_is_not_believed():
+    """y = 1 + c - r, where r is rare: without r in the samples y - c is 1 in all of them, and with it in two of them nearly so."""
+    generator = np.random.default_rng(4)
+    control, rare = generator.normal(size=256), np.zeros(256)
+    for seen in (0, 2):
+        rare[:seen] = 1.0
+        for unseen, believed in ((0.0, seen == 0), (np.nan, False), (0.25, seen == 0)):
+            mean, error = Regression(control[:, None], unseen).means(1.0 + control - rare)
+            plain = np.std(control - rare, ddof=1) / 16
+            if believed:  # up to what may move the control
+                assert (mean, error) == (pytest.approx(1.0), pytest.approx(unseen, abs=1e-12))
+            else:
+                assert (mean, error) == (pytest.approx(np.mean(1 + control - rare)), pytest.approx(plain, rel=0.05))
+
+
+def test_skewed_controls_leave_no_bias():
+    """c exponential less its mean 1 and y = c**2, of mean 1, 64 samples: plain regression is off by -E[c (y - 1 - 2 c)]/64 and more,
+    which is about -.06."""
+    generator = np.random.default_rng(5)
+    control = generator.exponential(size=(20_000, 64)) - 1
+    means = np.array([float(Regression(c[:, None]).means(c**2)[0]) for c in control])
+    assert abs(means.mean() - 1) < 5 * means.std() / means.size**0.5 + 0.01

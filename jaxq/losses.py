@@ -1,0 +1,52 @@
+"""Customers lost at full servers, and what a run that saw few of them may believe.
+
+The balance of all customers, arrivals - losses - services, and that of their square sharpen every mean of a steady state, but only
+where a run has seen losses as often as they are: in a run that by chance saw few, they are wrong by those it missed, and the error
+they leave is too small. So they are used where many samples have losses. Where none has, they are used, and what may have been
+missed joins the error: two customers, as Agresti and Coull 1998, doi:10.2307/2685469, add two successes, each with all that are
+lost in one spell at full servers, 1/(1 - load) in M/M/1/B. Between the two they are left out.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from .chain import Steady
+from .estimate import FEW, carriers
+
+MISSED = math.sqrt(2)  # error of the number of events where a run saw none
+
+
+class Losses:
+    """Losses of the samples of a run.
+
+    Args: known, of the steady state; servers; lost (samples,), customers, or None where the model does not tell; time, of all
+      samples together.
+    """
+
+    def __init__(self, known: Steady, servers: int, lost: np.ndarray | None, time: float) -> None:
+        self._servers, self._time = servers, time
+        load = (known.arrivals or 0.0) / (servers * np.dot(known.rates, known.fractions)) if known.rates is not None else 0.0
+        self._often = known.lossless or lost is None or bool(lost.any() and carriers(lost) >= FEW)
+        #: customers that may have been lost unseen, as a standard error: 0 where none is or many were, nan where nobody knows
+        self.missed = 0.0 if self._often and (known.lossless or lost is not None) else math.nan
+        if lost is not None and not self._often and not lost.any():
+            self.missed = MISSED / (1 - load) if load < 1 else math.inf
+
+    def balances(self, second: np.ndarray, flow: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The controls (samples, controls) that hold in this run, and what missed losses add to each, (controls,); nan: unknown.
+
+        They are the balance of the square of all customers, `second` (samples,), of all customers, then of levels 1, 2, ... of each
+        pool, `flow` (samples, pools, levels), per server and unit of time.
+        """
+        everyone, levels = np.column_stack([second, flow.sum(axis=(1, 2))]), np.moveaxis(flow, 1, 2).copy()
+        if not self._often:
+            for pool in range(flow.shape[1]):  # the highest level that a server reached, and where it may have been full
+                levels[:, np.max(np.flatnonzero(flow[:, pool].any(axis=0)), initial=0), pool] = 0.0
+            everyone *= math.isfinite(self.missed)
+        rate = self.missed / (self._servers * self._time)
+        unseen = np.zeros(2 + levels[0].size) if math.isfinite(rate) else np.full(2 + levels[0].size, math.nan)
+        unseen[:2] -= rate * np.array([2 * flow.shape[2] + 1 / self._servers, 1.0])  # at most that many customers at each server
+        return np.column_stack([everyone, levels.reshape(second.size, -1)]), unseen

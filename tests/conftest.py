@@ -64,12 +64,30 @@ def pytest_terminal_summary(terminalreporter):
         terminalreporter.write_line(f"bad inputs: {tried} tried, {answered} answered in one sentence")
 
 
-def pytest_collection_modifyitems(items):
+#: Names of the tests marked long, as bench/long_tests.py stores them.
+LONG = pytest.StashKey[list]()
+
+
+def name_of(item):
+    return item.nodeid.split("tests/")[-1]
+
+
+@pytest.fixture
+def long_tests(request):
+    return request.config.stash[LONG]
+
+
+def pytest_collection_modifyitems(config, items):
+    longs = [item for item in items if item.get_closest_marker("long")]
+    config.stash[LONG] = sorted(map(name_of, longs))
+    if "long" not in config.option.markexpr:
+        items[:] = [item for item in items if item not in longs]
+        config.hook.pytest_deselected(items=longs)
     files = {path.name: path.read_text() for path in Path(__file__).parent.glob("test_*.py")}
     for name in ONCE:
         file, test = name.split("[")[0].split("::")
         if f"def {test}(" not in files.get(file, ""):
             raise pytest.UsageError(f"tests/once.txt must name tests; got {name}, which is none")
     for item in items:
-        if any(item.nodeid.split("tests/")[-1].startswith(name) for name in ONCE):
+        if any(name_of(item).startswith(name) for name in ONCE):
             item.add_marker(pytest.mark.slow)

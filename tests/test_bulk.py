@@ -131,9 +131,9 @@ def chain(model, start, ticks):
     return law
 
 
-def check_law(model, start, takes, seed, lanes=2**19):
+def check_law(model, start, takes, seed, lanes=2**17):
     """Of up to 3 segments, so that all calls for models of one d and as many levels share a program."""
-    engine = Engine(Bulk(model), np.array(start), bits.key_words(seed), lanes, block=lanes // 2, segments=3)
+    engine = Engine(Bulk(model), np.array(start), bits.key_words(seed), lanes, block=lanes // 8, segments=3)
     counts, counters = engine.advance(np.repeat(np.array(takes)[:, None], lanes, axis=1))
     law = chain(model, start + [0] * (engine.counts_rows - len(start)), sum(takes))
     expected = {x: lanes * chance for x, chance in law.items()}
@@ -201,13 +201,13 @@ def test_what_cannot_be_done_in_bulk_is_refused():
 
 @pytest.mark.slow
 def test_simulate_and_stationary_in_bulk():
-    model = jaxq.Supermarket(20_000, 2, 0.9)
+    model = jaxq.Supermarket(4000, 2, 0.9)
     ticks, bulk = (jaxq.simulate(model, [1.0, 4.0], 1, replicas=256, algorithm=name) for name in ("exact", "bulk"))
     assert bulk.algorithm == "bulk"
     joint = np.hypot(ticks.tail_stderr, bulk.tail_stderr)[:, :4]
-    assert np.all(np.abs(ticks.tail_mean - bulk.tail_mean)[:, :4] < 5 * joint)
-    assert bulk.arrivals == pytest.approx(0.9 * 4 * 20_000 * 256, abs=5 * (0.9 * 4 * 20_000 * 256) ** 0.5)
-    assert bulk.departures == bulk.arrivals - round(bulk.mean_queue_length[-1] * 20_000 * 256)
+    assert np.all(np.abs(ticks.tail_mean - bulk.tail_mean)[:, :4] <= 5 * joint)  # no server has 4 at time 1
+    assert bulk.arrivals == pytest.approx(0.9 * 4 * 4000 * 256, abs=5 * (0.9 * 4 * 4000 * 256) ** 0.5)
+    assert bulk.departures == bulk.arrivals - round(bulk.mean_queue_length[-1] * 4000 * 256)
     fewer = jaxq.simulate(model, [1.0, 4.0], 1, replicas=5, algorithm="bulk", save="paths", devices=jax.devices()[:1], block=2)
     more = jaxq.simulate(model, [1.0, 4.0], 1, replicas=9, algorithm="bulk", save="paths")
     np.testing.assert_array_equal(fewer.paths, more.paths[:, :, :5])

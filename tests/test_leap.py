@@ -105,7 +105,8 @@ POOLS = [jaxq.Pool(0.5, 1.5, 2), jaxq.Pool(0.5, 0.5, 3)]
 
 @pytest.mark.slow
 @pytest.mark.parametrize("model", [
-    jaxq.Pull(6, POOLS, 1, 0.9), jaxq.Pull(4, POOLS, 2, 0.8, messages="stale"), jaxq.SupermarketClasses(10, POOLS, 2, 0.9),
+    pytest.param(jaxq.Pull(6, POOLS, 1, 0.9), marks=pytest.mark.long),
+    pytest.param(jaxq.Pull(4, POOLS, 2, 0.8, messages="stale"), marks=pytest.mark.long), jaxq.SupermarketClasses(10, POOLS, 2, 0.9),
     jaxq.Supermarket(10, 3, 1.3, replacement=False, buffer=3), Epidemic(40, 1.5, 0.2)], ids=lambda model: type(model).__name__)
 def test_every_population_model(model):
     """Few servers, so that a step is of the same order as n: the estimated step error is taken off, and half of it allowed."""
@@ -131,11 +132,11 @@ def test_lost_customers_are_counted():
 
 
 @pytest.mark.slow
-@settings(max_examples=7, deadline=None)
+@settings(max_examples=4, deadline=None)
 @given(n=st.integers(2, 10**9), rate=st.floats(0.05, 4.0), step=st.floats(1e-3, 1.0), seed=st.integers(0, 2**32),
        fractions=st.lists(st.floats(0, 1), min_size=BUFFER, max_size=BUFFER))
 def test_never_leaves_the_state_space(n, rate, step, seed, fractions):
-    """7 examples of 104 looks at 256 replicas, two steps each and many of them halved: a million steps and more."""
+    """4 examples of 104 looks at 256 replicas, two steps each and many of them halved: half a million steps and more."""
     model = Leap(jaxq.Supermarket(n, 2, rate, buffer=BUFFER), step)
     start = np.floor(n * np.sort(fractions)[::-1]).astype(int)
     run = Engine(model, start, bits.key_words(seed), 256)
@@ -159,7 +160,7 @@ def test_classes_that_are_empty_halve_the_step_too():
     assert steps.arrivals / 1000 == pytest.approx(ticks.arrivals / 20_000, rel=0.03)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_pull_never_leaves_the_state_space():
     model = jaxq.Pull(40, POOLS, 2, 0.9)
     run = Engine(Leap(model, 0.5), None, bits.key_words(1), 512)

@@ -55,7 +55,7 @@ def test_runs_stopped_by_their_error_cover_the_exact_value():
     exact = exact_stationary(model).mean_queue_length
     covered, horizons = 0, set()
     for seed in range(300):
-        run = jaxq.stationary(model, seed, replicas=64, rel_error=0.006)
+        run = jaxq.stationary(model, seed, replicas=64, rel_error=0.02)
         assert run.converged
         horizons.add(run.horizon)
         covered += abs(run.mean_queue_length - exact) < 1.96 * run.mean_queue_length_stderr

@@ -87,7 +87,7 @@ class SupermarketClasses(Pooled, leaves=("n", "pools", "arrival_rate")):
         d = _check.integer("d", self.d, 1, MAX_D, "jaxq.Supermarket takes a larger d for like servers")
         if isinstance(n, int) and d > n and not self.replacement:
             raise ValueError(f"d must be at most n without replacement; got d={d} with n={n}; "
-                             "use replacement=True or a smaller d")
+                             "sample with replacement or use a smaller d")
         rate = _check.real("arrival_rate", self.arrival_rate, 0.0, 1e6, open_low=True, hint="it is lambda per server")
         if not any(map(_check.is_traced, jax.tree.leaves((n, tuple(pools), rate)))):
             pools = [replace(pool, fraction=part / n) for pool, part in zip(pools, divide(n, pools), strict=True)]

@@ -74,7 +74,7 @@ class Supermarket(PopulationModel, leaves=("n", "arrival_rate", "eta")):
                              f"n={n}; use a smaller d")
         if known and d > n and not self.replacement:
             raise ValueError(f"d must be at most n without replacement; got d={d} with n={n}; "
-                             "use replacement=True or a smaller d")
+                             "sample with replacement or use a smaller d")
         rate = _check.real("arrival_rate", self.arrival_rate, 0.0, 1e6, open_low=True, hint="it is lambda per server")
         if self.buffer is not None:
             _check.integer("buffer", self.buffer, 1, 10**6, "it counts the customer in service; None is unbounded")

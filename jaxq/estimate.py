@@ -3,8 +3,8 @@
 Regression on controls (Lavenberg and Welch 1981, doi:10.1287/mnsc.27.3.322): the mean of y is the intercept of the regression
 of y on the controls, unbiased for jointly normal samples. Averages over short windows are not normal, and their residuals are
 widest where the controls are far out: the errors are those of MacKinnon and White 1985, doi:10.1016/0304-4076(85)90158-7 (HC3,
-each residual over one minus its leverage), and the jackknife takes the bias of such samples off the mean. With 16 samples for
-each control their intervals held in every system we tried, with 4 they did not.
+each residual over one minus its leverage). With 16 samples for each control their intervals held in every system we tried, with 4
+they did not.
 
 Rare events make both wrong: where controls leave of a value only what a few samples have, or nothing because none has it yet
 (S_1 = lambda less the losses, and no loss was seen), the error they leave is none. Such a value keeps its plain mean. And where
@@ -27,6 +27,7 @@ _NEW = 1e-6       # share of a control's spread that those before it must leave,
 _RARE = 10.0      # and kurtosis from which what they leave is up to a few samples: rare events would fit themselves, not their mean
 _ROUNDING = 1e-9  # share of a value's spread below which controls leave nothing of it
 FEW = 16          # samples that must carry what they leave of it, or a tenth of all
+MISSED = 2**0.5   # error of the number of events of which none was seen
 
 
 class Regression:
@@ -54,17 +55,16 @@ class Regression:
         flat = values.reshape(self.samples, -1)
         centred = flat - flat.mean(axis=0)
         residual = centred - self._basis @ (self._basis.T @ centred)
+        unseen = self._unseen @ (self._basis.T @ centred)
         nothing = np.linalg.norm(residual, axis=0) <= _ROUNDING * np.linalg.norm(centred, axis=0)
-        plain = carriers(np.where(nothing, centred, residual)) < min(FEW, self.samples / _RARE)
-        if np.isnan(self._unseen).any():
-            plain |= nothing
+        rare = carriers(np.where(nothing, centred, residual)) < min(FEW, self.samples / _RARE)
+        plain = np.where(np.isnan(unseen), rare | nothing, rare & (unseen == 0))
         residual = np.where(plain, centred, residual)
         weights = np.where(plain, 1 / self.samples, self._weights[:, None])
         pulls = weights * residual / (1 - np.where(plain, 1 / self.samples, self._leverage[:, None]))
-        mean = np.sum(weights * flat, axis=0) + (1 - 1 / self.samples) * np.sum(pulls, axis=0)
+        mean = np.sum(weights * flat, axis=0)
         excess = np.where(nothing & ~plain, 0, np.maximum(0, 2 / carriers(residual) - 6 / self.samples))  # 0 for normal samples
-        unseen = np.where(plain, 0, np.nan_to_num(self._unseen) @ (self._basis.T @ centred))
-        error = np.sqrt((1 + excess) * np.sum(pulls**2, axis=0) + unseen**2)
+        error = np.sqrt((1 + excess) * np.sum(pulls**2, axis=0) + np.where(plain, 0, np.nan_to_num(unseen)) ** 2)
         error = np.maximum(error, 4 * np.finfo(float).eps * np.max(np.abs(flat), axis=0))  # where controls leave rounding only
         return mean.reshape(values.shape[1:]), error.reshape(values.shape[1:])
 

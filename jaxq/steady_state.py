@@ -13,9 +13,9 @@ from . import step_error
 from .algorithms import exact_model
 from .chain import Model, Steady
 from .ensemble import Result, describe
-from .estimate import Regression, in_errors, plain_error
+from .estimate import MISSED, Regression, in_errors, plain_error
 from .leap import Leap
-from .losses import MISSED, Losses
+from .losses import Losses
 from .time_average import Sums, at_levels
 
 SHOWS = 4.0  # standard errors at which the start is said to show
@@ -182,8 +182,8 @@ class Samples:
         counted = known.arrivals and "arrivals" in self._counters and not isinstance(model, Leap)  # a leap's are not exactly those
         arrived = self._rate("arrivals") - 1 if counted else np.zeros_like(second)
         self._apart_by_step = gather("apart")
-        self._losses = Losses(known, model.n, self._counters.get("lost"), self._time.sum())
-        balances, unseen = self._losses.balances(second, flow)
+        self._losses = Losses(known, model, self._counters.get("lost"), self._time.sum())
+        balances, unseen = self._losses.balances(second, flow, max(float(sums.queue_most.max()) for sums in everything))
         self.controls, self._unseen = np.column_stack([balances, arrived]), np.append(unseen, 0.0)
         self._regression = Regression(self.controls, self._unseen)
         self._halves = [_sum(cells[: len(cells) // 2]), _sum(cells[len(cells) // 2:])]
@@ -203,11 +203,11 @@ class Samples:
         missed = MISSED if self._known.lossless or not self.tail[:, :, -1].any() else 0.0  # else there is no further level
         return float(found[0]), math.hypot(found[1], missed * unit / (self._model.n * looks))
 
-    def _share(self, share: np.ndarray, missed: float) -> tuple[float, float]:
-        """Mean share of the customers and its error: that of `missed` ones where there was none."""
-        mean, error = self._regression.means(share)
+    def _share(self, counter: str, missed: float) -> tuple[float, float]:
+        """Share of the customers counted, and its error: that of the `missed` ones where few or none are."""
         arrivals = self._known.arrivals * self._time.sum()  # type: ignore[operator]
-        return float(mean), float(error) if share.any() else missed / arrivals
+        found = (self._counters[counter].sum(), missed) / arrivals if missed > 0 else self._regression.means(self._rate(counter))
+        return float(found[0]), float(found[1])
 
     def result(self, *, warmup: float, horizon: float, target: float, cut: bool, **run: Any) -> Stationary:
         means = self._regression.means
@@ -254,10 +254,10 @@ class Samples:
             per_server = known.arrivals / n
             if known.lossless or "lost" in self._counters:
                 lost = np.zeros(self.queues.size) if known.lossless else self._rate("lost")
-                found["p_block"] = zero if known.lossless else self._share(lost, self._losses.missed)
+                found["p_block"] = zero if known.lossless else self._share("lost", self._losses.missed)
                 found["mean_response_time"] = self._coarse(regression.ratio(self.queues, per_server * (1 - lost)), 1 / per_server)
             if "waited" in self._counters:
-                found["p_wait"] = self._share(self._rate("waited"), MISSED)
+                found["p_wait"] = self._share("waited", 0.0 if self._counters["waited"].any() else MISSED)
             elif known.rates is not None:  # joining a busy server raises it to level 2 or more: as often as one leaves level 2
                 second = tails[:, :, 1] if tails.shape[2] > 1 else np.zeros(tails.shape[:2])
                 found["p_wait"] = self._coarse(regression.means(second @ np.array(known.rates) / per_server),

@@ -21,7 +21,7 @@ from .leap import Leap, changes
 
 SEGMENTS = 16   # looks a call of the compiled function
 
-_OF_REPLICAS = ("tail", "tail_square", "queue", "queue_square", "flow", "second", "apart")
+_OF_REPLICAS = ("tail", "tail_square", "queue", "queue_square", "queue_most", "flow", "second", "apart")
 
 Balance = Callable[[np.ndarray, np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]
 
@@ -31,8 +31,9 @@ class Sums:
     """Sums over `looks` looks that span `ticks` ticks, for each replica, densities being fractions of all n servers.
 
     tail: (pools, levels, replicas). tail_square: (levels, replicas) of the tail of all pools together. queue, queue_square:
-    (replicas,) of the mean queue length. flow: (pools, levels, replicas) of the generator's image of `tail`, or (1, 1,
-    replicas) of that of `queue`, or empty. second: (replicas,) of that of the queue's square. counters: increments by name.
+    (replicas,) of the mean queue length; queue_most is not its sum but the most at one look. flow: (pools, levels, replicas) of
+    the generator's image of `tail`, or (1, 1, replicas) of that of `queue`, or empty. second: (replicas,) of that of the queue's
+    square. counters: increments by name.
     path: (looks,) mean queue length over replicas at every look. apart: (levels, replicas) of the tail of a leap's coarse path
     minus `tail`, with no levels where the algorithm is exact.
     """
@@ -43,6 +44,7 @@ class Sums:
     tail_square: np.ndarray
     queue: np.ndarray
     queue_square: np.ndarray
+    queue_most: np.ndarray
     flow: np.ndarray
     second: np.ndarray
     counters: dict[str, np.ndarray]
@@ -54,7 +56,8 @@ class Sums:
         for name in _OF_REPLICAS:
             pair = getattr(self, name), getattr(other, name)  # one may have met longer queues
             levels = max(part.shape[-2] if part.ndim > 1 else 0 for part in pair)
-            sums[name] = at_levels(pair[0], levels) + at_levels(pair[1], levels)
+            join = np.maximum if name == "queue_most" else np.add
+            sums[name] = join(at_levels(pair[0], levels), at_levels(pair[1], levels))
         counters = {name: self.counters[name] + other.counters[name] for name in self.counters}
         return Sums(self.looks + other.looks, self.ticks + other.ticks, **sums, counters=counters,
                     path=np.concatenate([self.path, other.path]))
@@ -82,7 +85,7 @@ def look_at(model: Model, balance: Balance, counts: np.ndarray, ticks: int, coun
         apart = np.asarray(model.coarse(counts)) / model.n - everyone
         counts = counts[: model.states]
     flow, second = balance(counts, tail, queue)
-    return Sums(1, ticks, tail, everyone**2, queue, queue**2, flow, second, counters, np.array([queue.mean()]), apart)
+    return Sums(1, ticks, tail, everyone**2, queue, queue**2, queue, flow, second, counters, np.array([queue.mean()]), apart)
 
 
 def balance(model: Model) -> Balance:

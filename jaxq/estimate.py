@@ -6,9 +6,10 @@ widest where the controls are far out: the errors are those of MacKinnon and Whi
 each residual over one minus its leverage). With 16 samples for each control their intervals held in every system we tried, with 4
 they did not.
 
-Rare events make both wrong: where controls leave of a value only what a few samples have, or nothing because none has it yet
-(S_1 = lambda less the losses, and no loss was seen), the error they leave is none. Such a value keeps its plain mean. And where
-few samples carry a value at all, its error is that of two more like them (Agresti and Coull 1998, doi:10.2307/2685469).
+Rare events make both wrong. Where controls leave of a value only what a few samples have, or nothing because it follows from them
+in the states seen (at light load, where no look saw a third customer, S_2 and Q do), the error they leave is none. Such a value
+keeps its plain mean, unless it follows from one control known to hold. And where few samples carry a value at all, its error is
+that of two more like them (Agresti and Coull 1998, doi:10.2307/2685469).
 
 For a chain in steady state every generator image has mean 0, E[(G f)(X)] = 0. With f the fraction of servers with at least i
 customers these are the flow balances, E S_1 = lambda and E S_i = lambda E w(S_{i-1}) for the supermarket model; with f the
@@ -34,37 +35,28 @@ class Regression:
     """Regression of samples on controls.
 
     Args: controls (samples, controls), in order of importance; one for 16 samples at most, the first ones. unseen (controls,): by
-      how much rare events that no sample has may move each control, all together; nan where nobody knows.
+      how much rare events that no sample has may move each control, all together; nan where nobody knows. exact: number of a
+      control; a value that is a multiple of it but for a constant is known as exactly.
     """
 
-    def __init__(self, controls: np.ndarray, unseen: Any = 0.0) -> None:
+    def __init__(self, controls: np.ndarray, unseen: Any = 0.0, exact: int | None = None) -> None:
         self.samples = controls.shape[0]
         kept = _independent(controls)[: self.samples // SAMPLES_PER_CONTROL]
-        used = controls[:, kept]
-        mean = used.mean(axis=0)
-        self._basis, triangle = np.linalg.qr(used - mean)
-        # the mean of y is the sum of weights * y; a sample's leverage says how far it pulls the regression towards itself
-        self._weights = 1 / self.samples - self._basis @ np.linalg.solve(triangle.T, mean)
-        self._leverage = 1 / self.samples + np.einsum("sk,sk->s", self._basis, self._basis)
-        self._unseen = np.linalg.solve(triangle.T, np.broadcast_to(unseen, controls.shape[1:])[kept])
+        unseen = np.broadcast_to(np.asarray(unseen, float), controls.shape[1:])
+        self._fits = [_Fit(controls[:, columns], unseen[columns]) for columns in (kept, [] if exact is None else [exact], [])]
         #: degrees of freedom of the t interval
         self.dof = self.samples - 1 - len(kept)
 
     def means(self, values: np.ndarray) -> tuple[Any, Any]:
         """Means (...,) of values (samples, ...) and their standard errors."""
         flat = values.reshape(self.samples, -1)
-        centred = flat - flat.mean(axis=0)
-        residual = centred - self._basis @ (self._basis.T @ centred)
-        unseen = self._unseen @ (self._basis.T @ centred)
-        nothing = np.linalg.norm(residual, axis=0) <= _ROUNDING * np.linalg.norm(centred, axis=0)
-        rare = carriers(np.where(nothing, centred, residual)) < min(FEW, self.samples / _RARE)
-        plain = np.where(np.isnan(unseen), rare | nothing, rare & (unseen == 0))
-        residual = np.where(plain, centred, residual)
-        weights = np.where(plain, 1 / self.samples, self._weights[:, None])
-        pulls = weights * residual / (1 - np.where(plain, 1 / self.samples, self._leverage[:, None]))
-        mean = np.sum(weights * flat, axis=0)
-        excess = np.where(nothing & ~plain, 0, np.maximum(0, 2 / carriers(residual) - 6 / self.samples))  # 0 for normal samples
-        error = np.sqrt((1 + excess) * np.sum(pulls**2, axis=0) + np.where(plain, 0, np.nan_to_num(unseen)) ** 2)
+        (mean, error, rest, unseen), alone, plain = (fit.estimate(flat) for fit in self._fits)
+        left, all_but_rounding = np.linalg.norm(rest, axis=0), _ROUNDING * np.linalg.norm(plain[2], axis=0)
+        rare = carriers(rest) < min(FEW, self.samples / _RARE)
+        worse = np.where(unseen == 0, rare, plain[1] < error) | np.isnan(unseen) & rare
+        follows = (np.linalg.norm(alone[2], axis=0) <= all_but_rounding) & (all_but_rounding > 0) & np.isfinite(alone[3])
+        chosen = np.where(follows, 1, np.where(worse | (left <= all_but_rounding), 2, 0))
+        mean, error = (np.choose(chosen, parts) for parts in ((mean, alone[0], plain[0]), (error, np.abs(alone[3]), plain[1])))
         error = np.maximum(error, 4 * np.finfo(float).eps * np.max(np.abs(flat), axis=0))  # where controls leave rounding only
         return mean.reshape(values.shape[1:]), error.reshape(values.shape[1:])
 
@@ -79,7 +71,31 @@ class Regression:
         """Mean of the squares minus the square of the mean, (...,), and its standard error, by linearisation."""
         mean = self.means(values)[0]
         less, error = self.means(squares - 2 * mean * values)
-        return less + mean**2, error
+        return np.maximum(less + mean**2, 0.0), error
+
+
+class _Fit:
+    """The regression on these controls (samples, controls), of which rare events move each by `unseen`."""
+
+    def __init__(self, controls: np.ndarray, unseen: np.ndarray) -> None:
+        samples, mean = controls.shape[0], controls.mean(axis=0)
+        self._basis, triangle = np.linalg.qr(controls - mean)
+        if not np.all(np.diag(triangle)):  # a constant says nothing
+            self._basis, triangle, mean, unseen = np.zeros((samples, 0)), np.zeros((0, 0)), np.zeros(0), np.zeros(0)
+        # the mean of y is the sum of weights * y; a sample's leverage says how far it pulls the regression towards itself
+        self._weights = (1 / samples - self._basis @ np.linalg.solve(triangle.T, mean))[:, None]
+        leverage = 1 / samples + np.einsum("sk,sk->s", self._basis, self._basis)
+        self._own = np.maximum(1 - leverage, 1 / samples)[:, None]
+        self._unseen = np.linalg.solve(triangle.T, unseen)
+
+    def estimate(self, values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """Means of values (samples, columns), errors, what the controls leave, and by how much `unseen` moves the means."""
+        centred = values - values.mean(axis=0)
+        slopes = self._basis.T @ centred
+        rest, unseen = centred - self._basis @ slopes, self._unseen @ slopes
+        excess = np.maximum(0, 2 / carriers(rest) - 6 / len(values))  # 0 for normal samples
+        square = (1 + excess) * np.sum((self._weights * rest / self._own) ** 2, axis=0) + np.nan_to_num(unseen) ** 2
+        return np.sum(self._weights * values, axis=0), np.sqrt(square), rest, unseen
 
 
 def plain_error(values: np.ndarray) -> Any:
@@ -112,7 +128,7 @@ def _independent(controls: np.ndarray) -> list[int]:
     basis = np.zeros((samples, 0))
     for k, column in enumerate((controls - controls.mean(axis=0)).T):
         scale = float(np.linalg.norm(column))
-        if scale == 0:
+        if scale <= _ROUNDING * float(np.linalg.norm(controls[:, k])):
             continue
         for _ in range(2):  # once more for what rounding leaves
             column = column - basis @ (basis.T @ column)

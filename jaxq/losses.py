@@ -16,6 +16,8 @@ import numpy as np
 from .chain import Model, Steady
 from .estimate import FEW, carriers
 
+EVERYONE = 1  # number of the balance of all customers among the controls
+
 
 class Losses:
     """Losses of the samples of a run.
@@ -28,11 +30,12 @@ class Losses:
         servers = self._servers = int(model.n)
         self._sampled, self._time = int(getattr(model, "d", 1)), time
         load = (known.arrivals or 0.0) / (servers * np.dot(known.rates, known.fractions)) if known.rates is not None else 0.0
-        self._often = known.lossless or lost is None or bool(lost.any() and carriers(lost) >= FEW)
+        lost = None if lost is None else lost.astype(float)
+        self._often = known.lossless or lost is None or bool(lost.any() and carriers(lost) >= min(FEW, lost.size / 2))
         #: error of the number of customers lost where few were seen; 0 where none is or many were, nan where nobody knows
         self.missed = 0.0 if self._often and (known.lossless or lost is not None) else math.nan
         if lost is not None and not self._often:
-            seen, spell = float(np.sum(lost**2)), 1 / (1 - load) if load < 1 else math.inf
+            seen, spell = float(np.sum(lost**2)), 1 / (1 - load) if load < 1 else 0.0 if lost.any() else math.inf
             self.missed = math.sqrt(seen + 2 * max(seen / carriers(lost), spell**2))
 
     def balances(self, second: np.ndarray, flow: np.ndarray, most: float) -> tuple[np.ndarray, np.ndarray]:

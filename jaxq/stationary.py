@@ -22,8 +22,9 @@ from .checkpoint import EVERY, Checkpoint, identity, prefixed, under
 from .engine import CHUNK, Engine
 from .ensemble import describe_start
 from .leap import Leap
+from .samples import Samples
 from .simulate import Interrupted, progress_bar
-from .steady_state import SHOWS, Samples, Stationary
+from .steady_state import SHOWS, Stationary
 from .time_average import SEGMENTS, Sums
 from .warmup import settle
 from .watch import Watch, Watches

@@ -45,6 +45,11 @@ def test_where_many_were_seen_or_none_can_be_nothing_is_missed():
         assert not unseen.any()
 
 
+def test_few_samples_and_large_numbers_may_be_many():
+    assert losses(np.full(16, 40)).missed == 0
+    assert losses(np.full(64, 10**7)).missed == 0               # its fourth power is no 64-bit integer
+
+
 def test_where_the_model_does_not_tell_nobody_knows():
     assert np.isnan(losses(None).balances(SECOND, FLOW, 2.0)[1]).all()
 

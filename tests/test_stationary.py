@@ -255,7 +255,7 @@ def test_controls_that_say_nothing_are_left_out():
     generator = np.random.default_rng(3)
     useful = generator.normal(size=(64, 1))
     controls = np.hstack([np.zeros((64, 1)), useful, 2 * useful, np.full((64, 1), 7.0)])
-    regression = Regression(controls)
+    regression = Regression(controls, exact=1)
     mean, error = regression.means(3.0 + useful[:, 0])
     assert regression.dof == 62
     assert mean == pytest.approx(3.0)
@@ -280,6 +280,27 @@ def test_what_controls_leave_to_few_samples_is_not_believed():
         rare[:seen] = 1.0
         plain = np.mean(1 + control - rare), np.std(control - rare, ddof=1) / 16
         sharp = 1 - seen / 256, 2 * seen**0.5 / 256                     # two with two more
-        for unseen, (mean, error) in ((0.0, plain if seen else sharp), (np.nan, plain), (0.25, (sharp[0], np.hypot(sharp[1], 0.25)))):
-            found = Regression(control[:, None], unseen).means(1.0 + control - rare)
+        for unseen, exact, (mean, error) in (
+                (0.0, None, plain), (np.nan, 0, plain),
+                (0.0, 0, plain if seen else sharp),                     # known to follow from c
+                (0.02, 0, (sharp[0], np.hypot(sharp[1], 0.02))),
+                (0.25, 0, plain if seen else (1.0, 0.25))):             # the plain mean is better
+            found = Regression(control[:, None], unseen, exact).means(1.0 + control - rare)
             np.testing.assert_allclose(found, (mean, error), rtol=0.05, atol=1e-3)
+
+
+def test_a_control_that_is_constant_but_for_rounding_says_nothing():
+    constant = 0.005 + 1e-18 * np.arange(64.0)[:, None]
+    constant[::2] += 1e-18
+    mean, error = Regression(constant, exact=0).means(np.arange(64.0))
+    assert (mean, error) == (31.5, pytest.approx(np.linalg.norm(np.arange(64.0) - 31.5) / 63))
+
+
+def test_a_sample_that_fits_itself_has_a_finite_error():
+    """The first sample alone is off in the second control: its leverage is 1."""
+    control = np.random.default_rng(6).normal(size=(64, 2))
+    control[:, 1] = control[:, 0] * 1e-3
+    control[0, 1] += 1.0
+    mean, error = Regression(control).means(control[:, 0] ** 2)
+    assert 0 < error < 1
+    assert abs(mean - 1) < 1

@@ -80,6 +80,36 @@ def test_intervals_cover_the_exact_value_where_losses_are_rare():
     assert np.mean(busy) < 0.002            # the balance is used once it is known: .005 without it
 
 
+def test_nothing_is_taken_for_known_because_it_was_not_seen():
+    """At light load no look may see a third customer: then S_2 and Q follow from the balances, wrongly."""
+    model = jaxq.Supermarket(4, 2, 0.1)
+    exact = exact_stationary(jaxq.Supermarket(4, 2, 0.1, buffer=8))
+    for seed in range(25):
+        run = jaxq.stationary(model, seed, replicas=64)
+        assert abs(run.mean_queue_length - exact.mean_queue_length) < 4 * run.mean_queue_length_stderr
+        assert abs(run.tail[1] - exact.tail[1]) < 5 * run.tail_stderr[1]
+        assert run.tail[0] == pytest.approx(0.1, abs=1e-15)   # which does follow, from the balance of all customers
+        assert run.tail_variance.min() >= 0
+
+
+@pytest.mark.parametrize(("model", "options"), [
+    (jaxq.SupermarketClasses(4, [jaxq.Pool(0.5, 1.5, 2), jaxq.Pool(0.5, 0.5)], 2, 0.6), {"replicas": 16, "warmup": 150.0, "horizon": 40.0}),
+    (jaxq.TwoQueues(None, 0.02), {"replicas": 64, "warmup": 5.0, "horizon": 30.0}),
+    (jaxq.Supermarket(8, 2, 0.5), {"replicas": 1, "warmup": 5.0, "horizon": 3.0}),
+    (jaxq.GraphSupermarket(jaxq.graphs.ring(4), 2, 0.01), {"replicas": 64, "warmup": 2.0, "horizon": 5.0}),
+    (jaxq.Supermarket(10, 2, 1.5, buffer=3), {"replicas": 16, "warmup": 20.0, "horizon": 50.0})],
+    ids=["levels of the flow", "constant controls", "two batches", "one sample alone", "overload"])
+@pytest.mark.filterwarnings("ignore:the start still shows", "ignore:the warm-up could not")
+def test_short_runs_have_finite_errors(model, options):
+    for seed in (0, 1, 2, 1010):
+        run = jaxq.stationary(model, seed, **options)
+        assert abs(run.starts_apart) < 100
+        for name in ("mean_queue_length", "mean_response_time", "p_wait", "p_block"):
+            error = getattr(run, f"{name}_stderr")
+            assert np.isfinite(error) or np.isnan(getattr(run, name)), name
+            assert not error < 0
+
+
 def test_what_no_run_saw_has_an_error():
     """At buffer 8 one customer in 10**8 is lost, and at load .01 one in 10**6 waits."""
     full = jaxq.Supermarket(6, 3, 0.7, replacement=False, buffer=8)

@@ -117,6 +117,11 @@ def test_what_no_run_saw_has_an_error():
     assert run.p_block == 0
     assert 0 < run.p_block_stderr < 1e-3
     assert abs(run.tail[0] - exact.tail[0]) < run.tail_stderr[0] < 1e-3
+    both = np.hypot(run.mean_queue_length_stderr / 0.7, run.mean_response_time * run.p_block_stderr)
+    assert run.mean_response_time_stderr == pytest.approx(both, rel=1e-6)
+    nobody = jaxq.stationary(jaxq.Supermarket(8, 2, 1e-4), 0, replicas=64, warmup=0.0, horizon=2.0)
+    assert nobody.tail.tolist() == [0.0]
+    assert 1e-4 < nobody.tail_stderr[0] < 0.01
     light = jaxq.stationary(jaxq.Supermarket(50, 3, 0.01), 0, replicas=64, rel_error=0.05)
     assert light.p_wait == 0
     assert 1e-6 < light.p_wait_stderr < 0.01

@@ -1,4 +1,4 @@
-"""Run the tests that CI has no time for, those marked `long`, and store how they ended, for the test that reads it.
+"""Run the tests that CI has no time for, those of tests/long.txt, and store how they ended, for the test that reads it.
 
 python bench/long_tests.py --out bench/results/long_tests.md
 """
@@ -17,7 +17,7 @@ TESTS = Path(__file__).parents[1] / "tests"
 
 
 def main() -> None:
-    options = flags(__doc__, rounds=None, quick="the two of tests/test_memory.py alone").parse_args()
+    options = flags(__doc__, rounds=None, quick="those of tests/test_memory.py alone").parse_args()
     with tempfile.TemporaryDirectory() as folder:
         xml = Path(folder) / "tests.xml"
         # in two processes, since some tests start their own or measure memory

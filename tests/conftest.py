@@ -51,8 +51,19 @@ def reference():
     return lambda name: json.loads((Path(__file__).parent / "reference" / f"{name}.json").read_text())["cases"]
 
 
+def beginnings(file):
+    return tuple((Path(__file__).parent / file).read_text().splitlines())
+
+
 #: Tests that compile for seconds and that one Python is enough for, by the beginnings of their names: they run with the slow ones.
-ONCE = tuple((Path(__file__).parent / "once.txt").read_text().splitlines())
+ONCE = beginnings("once.txt")
+#: Tests that CI has no time for: bench/long_tests.py runs them and stores how they ended. The names of all under `NAMES`.
+LONG, NAMES = beginnings("long.txt"), pytest.StashKey[list]()
+
+
+@pytest.fixture
+def long_tests(request):
+    return request.config.stash[NAMES]
 
 
 def pytest_terminal_summary(terminalreporter):
@@ -64,30 +75,20 @@ def pytest_terminal_summary(terminalreporter):
         terminalreporter.write_line(f"bad inputs: {tried} tried, {answered} answered in one sentence")
 
 
-#: Names of the tests marked long, as bench/long_tests.py stores them.
-LONG = pytest.StashKey[list]()
-
-
-def name_of(item):
-    return item.nodeid.split("tests/")[-1]
-
-
-@pytest.fixture
-def long_tests(request):
-    return request.config.stash[LONG]
-
-
 def pytest_collection_modifyitems(config, items):
+    files = {path.name: path.read_text() for path in Path(__file__).parent.glob("test_*.py")}
+    for name in (*ONCE, *LONG):
+        file, test = name.split("[")[0].split("::")
+        if f"def {test}(" not in files.get(file, ""):
+            raise pytest.UsageError(f"tests/once.txt and tests/long.txt must name tests; got {name}, which is none")
+    names = {item: item.nodeid.split("tests/")[-1] for item in items}
+    for item, name in names.items():
+        if name.startswith(ONCE):
+            item.add_marker(pytest.mark.slow)
+        if name.startswith(LONG):
+            item.add_marker(pytest.mark.long)
     longs = [item for item in items if item.get_closest_marker("long")]
-    config.stash[LONG] = sorted(map(name_of, longs))
+    config.stash[NAMES] = [names[item] for item in longs]
     if "long" not in config.option.markexpr:
         items[:] = [item for item in items if item not in longs]
         config.hook.pytest_deselected(items=longs)
-    files = {path.name: path.read_text() for path in Path(__file__).parent.glob("test_*.py")}
-    for name in ONCE:
-        file, test = name.split("[")[0].split("::")
-        if f"def {test}(" not in files.get(file, ""):
-            raise pytest.UsageError(f"tests/once.txt must name tests; got {name}, which is none")
-    for item in items:
-        if any(name_of(item).startswith(name) for name in ONCE):
-            item.add_marker(pytest.mark.slow)

@@ -83,9 +83,9 @@ def test_csv_of_what_has_no_error_bars(say):
     ("stationary two-queues --capacity 5 --arrival-rate 1.6 --replicas 20 --warmup 10 --horizon 30", 3.6 * 40 * 20, False),
     ("stationary supermarket --n 50 --d 2 --arrival-rate .8 --replicas 20", 50 * 1.8 * 72.13 * 1.25 * 20, True),
     pytest.param("study pull --n 10 --routers 1 2 --arrival-rate .5 --replicas 10 --warmup 5 --horizon 20", 10 * 1.5 * 25 * 10 * 3, False,
-                 marks=pytest.mark.long),
+                 marks=pytest.mark.slow),
     pytest.param("study graph --n 20 --d 2 --arrival-rate .5 --degrees 2 --kinds ring --replicas 10 --warmup 5 --horizon 20", 20 * 1.5 * 25 * 10 * 2,
-                 False, marks=pytest.mark.long),
+                 False, marks=pytest.mark.slow),
 ])
 def test_a_dry_run_counts_events_and_memory_and_times_a_trial(say, words, events, least):
     status, out, err = say(f"{words} --dry-run --json")

@@ -76,13 +76,13 @@ def test_intervals_cover_and_p_values_are_uniform(alpha, beta):
     check(alpha, beta, *repeat(alpha, beta, None, round(100 * alpha + 1000 * beta)))
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_the_same_where_the_covariance_is_that_of_few_replicas():
     """24 replicas and 5 levels: without the three corrections intervals cover less and p-values crowd at 0."""
     check(0.5, 1.0, *repeat(0.5, 1.0, 24, 7, levels=5))
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_d_is_found():
     rng = np.random.default_rng(8)
     runs = [as_result(n, 3, rng.multivariate_normal(mean, spread, size=64))

@@ -40,7 +40,7 @@ def balances(q, case):
     return np.array([joined * ((N + 1) ** p - N**p) + busy * ((N - 1) ** p - N**p) for p in (1, 2, 3)])
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.parametrize(("case", "looks", "gap"), [(0, 750, 96), (1, 1700, 32)])  # gaps of whole chunks of ticks
 def test_exact_stationary_values_to_three_digits(case, looks, gap, reference):
     """As above, sharpened by controls; S_1 is one of them (E S_1 = accepted arrivals) and stands without."""
@@ -69,7 +69,7 @@ def test_exact_stationary_values_to_three_digits(case, looks, gap, reference):
 @pytest.mark.slow
 @pytest.mark.parametrize(("make", "rate", "value", "value_error", "warmup", "horizon"), [
     (lambda: graphs.ring(100), 0.7, 1.25545, 1.1e-4, 100.0, 1500.0),
-    pytest.param(lambda: graphs.torus(10), 0.9, 2.58505, 3.0e-4, 500.0, 2500.0, marks=pytest.mark.long)])
+    (lambda: graphs.torus(10), 0.9, 2.58505, 3.0e-4, 500.0, 2500.0)])
 def test_values_measured_by_an_independent_program(make, rate, value, value_error, warmup, horizon):
     found = vertex_means(jaxq.GraphSupermarket(make(), 2, rate), 7, replicas=2048, warmup=warmup, horizon=horizon, samples=150)
     means, errors = found.tail, found.tail_stderr

@@ -103,8 +103,7 @@ def test_one_process_writes_and_prints(pair):
 @pytest.mark.slow
 @pytest.mark.parametrize("words", [
     ["stationary", "supermarket", "--n", "50", "--d", "2", "--arrival-rate", "0.7", "--replicas", "70", "--rel-error", "0.03"],
-    pytest.param(["stationary", "pull", "--n", "10", "--routers", "2", "--arrival-rate", "0.6", "--replicas", "16", "--rel-error", "0.05"],
-                 marks=pytest.mark.long),
+    ["stationary", "pull", "--n", "10", "--routers", "2", "--arrival-rate", "0.6", "--replicas", "16", "--rel-error", "0.05"],
     ["stationary", "graph", "--graph", "ring", "--n", "30", "--d", "2", "--arrival-rate", "0.7", "--replicas", "65", "--rel-error", "0.05"],
     ["simulate", "supermarket", "--n", "60", "--d", "2", "--arrival-rate", "0.95", "--t-end", "30", "--num-times", "4", "--replicas", "1", "--save", "paths"]])
 def test_two_processes_of_two_devices_too(tmp_path, alone, words):
@@ -119,8 +118,8 @@ def test_two_processes_of_two_devices_too(tmp_path, alone, words):
 @pytest.mark.slow
 @pytest.mark.parametrize(("words", "name", "files"), [
     (["study", "--d", "2", "--beta", "1", "--n", "500", "1000", "--t-end", "1", "--num-times", "3", "--replicas", "9"], "study", 3),
-    pytest.param(["study", "graph", "--n", "30", "--d", "2", "--arrival-rate", "0.7", "--degrees", "2", "--kinds", "ring", "--replicas", "8",
-                  "--warmup", "2", "--horizon", "4"], "graph", 3, marks=pytest.mark.long)])
+    (["study", "graph", "--n", "30", "--d", "2", "--arrival-rate", "0.7", "--degrees", "2", "--kinds", "ring", "--replicas", "8",
+      "--warmup", "2", "--horizon", "4"], "graph", 3)])
 def test_a_study_of_two_processes(tmp_path, alone, words, name, files):
     ended = ends(begin([*words, "--devices", "1", "--out-dir", tmp_path / "two"]))
     assert [status for status, *_ in ended] == [0, 0]
@@ -186,8 +185,7 @@ def test_unlike_flags_are_refused():
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("who", "kind", "statuses"), [
-    ((0, 1), signal.SIGINT, (130, 130)), ((1,), signal.SIGKILL, (1, -9)),
-    pytest.param((1,), signal.SIGINT, (1, 130), marks=pytest.mark.long), pytest.param((1,), signal.SIGTERM, (1, -15), marks=pytest.mark.long),
+    ((0, 1), signal.SIGINT, (130, 130)), ((1,), signal.SIGINT, (1, 130)), ((1,), signal.SIGKILL, (1, -9)), ((1,), signal.SIGTERM, (1, -15)),
     ((0,), signal.SIGKILL, (-9, -signal.SIGABRT))])
 def test_an_end_is_heard_by_all(tmp_path, who, kind, statuses):
     """As docs/clusters.md says: without process 0 JAX itself ends the others."""

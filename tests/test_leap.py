@@ -105,8 +105,7 @@ POOLS = [jaxq.Pool(0.5, 1.5, 2), jaxq.Pool(0.5, 0.5, 3)]
 
 @pytest.mark.slow
 @pytest.mark.parametrize("model", [
-    pytest.param(jaxq.Pull(6, POOLS, 1, 0.9), marks=pytest.mark.long),
-    pytest.param(jaxq.Pull(4, POOLS, 2, 0.8, messages="stale"), marks=pytest.mark.long), jaxq.SupermarketClasses(10, POOLS, 2, 0.9),
+    jaxq.Pull(6, POOLS, 1, 0.9), jaxq.Pull(4, POOLS, 2, 0.8, messages="stale"), jaxq.SupermarketClasses(10, POOLS, 2, 0.9),
     jaxq.Supermarket(10, 3, 1.3, replacement=False, buffer=3), Epidemic(40, 1.5, 0.2)], ids=lambda model: type(model).__name__)
 def test_every_population_model(model):
     """Few servers, so that a step is of the same order as n: the estimated step error is taken off, and half of it allowed."""
@@ -160,7 +159,7 @@ def test_classes_that_are_empty_halve_the_step_too():
     assert steps.arrivals / 1000 == pytest.approx(ticks.arrivals / 20_000, rel=0.03)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_pull_never_leaves_the_state_space():
     model = jaxq.Pull(40, POOLS, 2, 0.9)
     run = Engine(Leap(model, 0.5), None, bits.key_words(1), 512)

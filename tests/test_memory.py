@@ -68,8 +68,7 @@ def test_moments_do_not_grow_with_the_save_times():
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("what", "replicas", "times"), [
-    ("fluid", 300_000, 9), ("wide", 150_000, 9), pytest.param("graph", 15_000, 9, marks=pytest.mark.long), ("paths", 200_000, 27),
-    pytest.param("stationary", 200_000, 1, marks=pytest.mark.long)])
+    ("fluid", 300_000, 9), ("wide", 150_000, 9), ("graph", 15_000, 9), ("paths", 200_000, 27), ("stationary", 200_000, 1)])
 def test_the_estimate_is_within_its_factor(what, replicas, times):
     (peak,), (need,) = measured(what, replicas, times)
     factor = FACTOR.get(what, 1.5)

@@ -51,8 +51,7 @@ CASES = {
     "bulk": (lambda levels: Bulk(supermarket(levels, n=200)), 4, 16, [(8, 100), (8, 250), (8, 450)]),
     "kernel": (supermarket, 4, 16, [(8, 3), (8, 7), (8, 14)]),
 }
-MARKS = dict.fromkeys(CASES, pytest.mark.slow) | dict.fromkeys(("supermarket", "classes", "graph", "two queues"), ()) | {
-    "bulk": pytest.mark.long}
+OFTEN = ("supermarket", "classes", "graph", "two queues")
 
 
 def levels_of(model):
@@ -72,7 +71,7 @@ def follow(make, levels, calls, **options):
     return history, tails, {name: np.concatenate([each[name] for each in totals]) for name in totals[0]}
 
 
-@pytest.mark.parametrize("name", [pytest.param(name, marks=MARKS[name]) for name in CASES])
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[] if name in OFTEN else pytest.mark.slow) for name in CASES])
 def test_a_run_that_grows_is_that_of_levels_enough(name):
     make, few, enough, calls = CASES[name]
     options = {"kernel": True} if name == "kernel" else {}

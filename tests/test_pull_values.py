@@ -125,7 +125,7 @@ def test_simulation_meets_what_was_measured_elsewhere(name):
     assert abs(share.mean() - value) < 5 * math.hypot(own, error)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_many_routers_meet_what_was_measured_elsewhere_and_come_near_the_formula():
     """T = Q/lambda by Little; n = 1000, R = 100: 1.7714 (0.0013) measured, 1.7654 as n grows."""
     model = Pull(1000, [Pool(1.0)], 100, 0.9)

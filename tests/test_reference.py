@@ -189,7 +189,7 @@ def test_exact_transient(reference):
     check_transient(reference("supermarket_exact")[3], [1, 1, 1, 1], precise=False)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_exact_transient_to_full_precision(reference):
     """Customers beyond the first are rare at time 0.5: it needs the most runs, and they are short."""
     check_transient(reference("supermarket_exact")[3], [27, 20, 20, 20], precise=True)

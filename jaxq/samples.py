@@ -63,10 +63,14 @@ class Samples:
         return float(mean), math.hypot(error, self._grain)
 
     @functools.cached_property
+    def _server(self) -> float:
+        """Error of a fraction of servers where no look saw any that counts."""
+        return MISSED / (self._model.n * sum(sums.looks * sums.queue.size for batch in self._batches for sums in batch))
+
+    @functools.cached_property
     def _grain(self) -> float:
         """The least error of a mean queue length: of servers on a level where no look saw any; 0 where there is no such level."""
-        looks = sum(sums.looks * sums.queue.size for batch in self._batches for sums in batch)
-        return MISSED / (self._model.n * looks) if self._known.lossless or not self.tail[:, :, -1].any() else 0.0
+        return self._server if self._known.lossless or not self.tail[:, :, -1].any() else 0.0
 
     def _share(self, counter: str, missed: float) -> tuple[float, float]:
         """Share of the customers counted, and its error: that of the `missed` ones where few or none are."""
@@ -81,7 +85,7 @@ class Samples:
         used = max(1, int(np.max(np.flatnonzero(everyone.any(axis=0)), initial=0)) + 1)
         everyone, tails = everyone[:, :used], self.tail[:, :, :used]
         tail, tail_error = means(everyone)
-        tail_error = np.where(tail == 0, self._grain, tail_error)  # level 1, where no customer came
+        tail_error = np.where((tail == 0) | (tail == 1), self._server, tail_error)  # in all looks nobody came, or all were busy
         variance, variance_error = self._regression.variance(everyone, self.tail_square[:, :used])
         spread, spread_error = self._regression.variance(self.queues, self.queue_square)
         plain = float(plain_error(self.queues))
@@ -129,7 +133,8 @@ class Samples:
             elif known.rates is not None:  # joining a busy server raises it to level 2 or more: as often as one leaves level 2
                 second = tails[:, :, 1] if tails.shape[2] > 1 else np.zeros(tails.shape[:2])
                 mean, error = regression.means(second @ np.array(known.rates) / per_server)
-                found["p_wait"] = mean, math.hypot(error, max(known.rates) * self._grain / per_server)
+                unknown = self._server if self.tail.shape[2] > 1 else 0.0  # else nobody waits
+                found["p_wait"] = mean, math.hypot(error, max(known.rates) * unknown / per_server)
             if "messages" in self._counters:
                 found["messages_per_customer"] = regression.means(self._rate("messages"))
         if tails.shape[1] > 1:

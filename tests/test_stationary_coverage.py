@@ -127,3 +127,13 @@ def test_what_no_run_saw_has_an_error():
     assert 1e-6 < light.p_wait_stderr < 0.01
     assert light.tail_stderr[0] < 1e-15              # busy as often as customers come: exact
     assert 1e-8 < light.mean_queue_length_stderr < 1e-3
+
+
+def test_what_every_look_saw_is_not_certain():
+    """Two queues at load 1.5 with room for 40 are idle one time in 10**7."""
+    run = jaxq.stationary(jaxq.Supermarket(2, 2, 1.5, buffer=40), 0, replicas=64, warmup=200.0, horizon=50.0)
+    assert (run.tail[0], run.p_wait) == (1.0, pytest.approx(1 / 1.5))
+    assert 1e-6 < run.tail_stderr[0] < 1e-2
+    assert 1e-6 < run.p_wait_stderr < 1e-2
+    alone = jaxq.stationary(jaxq.Supermarket(2, 2, 1.5, buffer=1), 0, replicas=64, warmup=20.0, horizon=50.0)
+    assert (alone.p_wait, alone.p_wait_stderr) == (0.0, 0.0)

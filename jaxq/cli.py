@@ -128,7 +128,7 @@ def _check_outputs(options: argparse.Namespace) -> None:
         from .plot_style import check_ending
 
         check_ending(given["--plot"])
-    if options.out_dir is not None:
+    if options.out_dir is not None and not options.dry_run:  # which writes nothing
         from .study import make_folder
 
         make_folder(options.out_dir)

@@ -105,12 +105,13 @@ def test_a_dry_run_says_so_in_words_and_writes_nothing(say, tmp_path, monkeypatc
     assert not list(tmp_path.iterdir())
 
 
-def test_a_dry_run_tries_each_kind_of_model(say, monkeypatch):
+def test_a_dry_run_tries_each_kind_of_model(say, monkeypatch, tmp_path):
     """The complete graph of a study of graphs runs many times as fast as the others."""
     tried = {"Supermarket": (1e9, 1.0), "GraphSupermarket": (1e6, 2.0)}
     monkeypatch.setattr("jaxq.commands_info._trial", lambda run: tried[type(run.model).__name__])
     status, out, _ = say("study graph --n 20 --d 2 --arrival-rate 0.5 --degrees 2 4 --kinds ring --replicas 8 --warmup 10 --horizon 20 "
-                         "--out-dir x --json --dry-run")
+                         f"--out-dir {tmp_path / 'x'} --json --dry-run")
+    assert not (tmp_path / "x").exists()
     found, each = json.loads(out), 30 * (20 + 10) * 8
     assert (status, found["events"], found["compile_seconds"]) == (0, 3 * each, 5.0)
     assert found["seconds"] == pytest.approx(each / 1e9 + 2 * each / 1e6, rel=1e-9)

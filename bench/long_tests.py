@@ -20,7 +20,6 @@ def main() -> None:
     options = flags(__doc__, rounds=None, quick="those of tests/test_memory.py alone").parse_args()
     with tempfile.TemporaryDirectory() as folder:
         xml = Path(folder) / "tests.xml"
-        # in two processes, since some tests start their own or measure memory
         done = subprocess.run([sys.executable, "-m", "pytest", "-q", "-n", "2", "-m", "long", f"--junit-xml={xml}", "-o",
                                "junit_family=xunit1", TESTS / "test_memory.py" if options.quick else TESTS], check=False)
         cases = list(ElementTree.parse(xml).getroot().iter("testcase"))

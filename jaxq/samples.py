@@ -72,6 +72,11 @@ class Samples:
         """The least error of a mean queue length: of servers on a level where no look saw any; 0 where there is no such level."""
         return self._server if self._known.lossless or not self.tail[:, :, -1].any() else 0.0
 
+    def _fractions(self, servers: np.ndarray, most: Any) -> tuple[Any, Any]:
+        """Means (...,) of fractions of servers (samples, ...), at most `most`, and their errors."""
+        mean, error = self._regression.means(servers)
+        return mean, np.where((servers == 0).all(axis=0) | (servers == most).all(axis=0), self._server, error)
+
     def _share(self, counter: str, missed: float) -> tuple[float, float]:
         """Share of the customers counted, and its error: that of the `missed` ones where few or none are."""
         arrivals = self._known.arrivals * self._time.sum()  # type: ignore[operator]
@@ -79,13 +84,11 @@ class Samples:
         return float(found[0]), float(found[1])
 
     def result(self, *, warmup: float, horizon: float, target: float, cut: bool, **run: Any) -> Stationary:
-        means = self._regression.means
         queue, error = self.queue()
         everyone = self.tail.sum(axis=1)
         used = max(1, int(np.max(np.flatnonzero(everyone.any(axis=0)), initial=0)) + 1)
         everyone, tails = everyone[:, :used], self.tail[:, :, :used]
-        tail, tail_error = means(everyone)
-        tail_error = np.where((tail == 0) | (tail == 1), self._server, tail_error)  # in all looks nobody came, or all were busy
+        tail, tail_error = self._fractions(everyone, 1.0)
         variance, variance_error = self._regression.variance(everyone, self.tail_square[:, :used])
         spread, spread_error = self._regression.variance(self.queues, self.queue_square)
         plain = float(plain_error(self.queues))
@@ -126,19 +129,19 @@ class Samples:
                 lost = np.zeros(self.queues.size) if known.lossless else self._rate("lost")
                 found["p_block"] = zero if known.lossless else self._share("lost", self._losses.missed)
                 mean, error = regression.ratio(self.queues, per_server * (1 - lost))
-                unknown = mean * found["p_block"][1]  # as far as the losses are not among the controls
-                found["mean_response_time"] = mean, math.hypot(error, self._grain / per_server, unknown)
+                missed = mean * found["p_block"][1] if self._losses.missed > 0 else 0.0  # else the ratio's error has it
+                found["mean_response_time"] = mean, math.hypot(error, self._grain / per_server, missed)
+            waits = self.tail.shape[2] > 1
             if "waited" in self._counters:
-                found["p_wait"] = self._share("waited", 0.0 if self._counters["waited"].any() else MISSED)
+                found["p_wait"] = self._share("waited", MISSED if waits and not self._counters["waited"].any() else 0.0)
             elif known.rates is not None:  # joining a busy server raises it to level 2 or more: as often as one leaves level 2
                 second = tails[:, :, 1] if tails.shape[2] > 1 else np.zeros(tails.shape[:2])
                 mean, error = regression.means(second @ np.array(known.rates) / per_server)
-                unknown = self._server if self.tail.shape[2] > 1 else 0.0  # else nobody waits
-                found["p_wait"] = mean, math.hypot(error, max(known.rates) * unknown / per_server)
+                found["p_wait"] = mean, math.hypot(error, max(known.rates) * self._server * waits / per_server)
             if "messages" in self._counters:
                 found["messages_per_customer"] = regression.means(self._rate("messages"))
         if tails.shape[1] > 1:
-            found["busy"] = tuple(part / np.array(known.fractions) for part in regression.means(tails[:, :, 0]))
+            found["busy"] = tuple(part / np.array(known.fractions) for part in self._fractions(tails[:, :, 0], known.fractions))
         return {name + suffix: None if pair is None else pair[k] if name == "busy" else float(pair[k])
                 for name, pair in found.items() for k, suffix in enumerate(("", "_stderr"))}
 

@@ -137,3 +137,21 @@ def test_what_every_look_saw_is_not_certain():
     assert 1e-6 < run.p_wait_stderr < 1e-2
     alone = jaxq.stationary(jaxq.Supermarket(2, 2, 1.5, buffer=1), 0, replicas=64, warmup=20.0, horizon=50.0)
     assert (alone.p_wait, alone.p_wait_stderr) == (0.0, 0.0)
+    pools = [jaxq.Pool(0.5, 1.5, 1), jaxq.Pool(0.5, 0.5, 1)]
+    pull = jaxq.stationary(jaxq.Pull(20, pools, 1, 50.0), 0, replicas=64, warmup=20.0, horizon=0.2)
+    assert (pull.p_wait, pull.p_wait_stderr) == (0.0, 0.0)
+    full = pull.busy == 1.0
+    assert full.any()
+    assert (pull.busy_stderr[full] > 1e-4).all()
+
+
+def test_known_losses_are_counted_once():
+    """A third of the customers is lost. The error of the time of those served is that of the ratio; with that of P(block) once more,
+    z had a standard deviation of .82."""
+    model, z = jaxq.Supermarket(10, 2, 1.5, buffer=3), []
+    exact = exact_stationary(model)
+    for seed in range(200):
+        run = jaxq.stationary(model, seed, replicas=64)
+        z.append((run.mean_response_time - exact.mean_queue_length / exact.tail[0]) / run.mean_response_time_stderr)
+    assert 0.88 < np.std(z) < 1.15               # of 200: 1 +- .05
+    assert abs(np.mean(z)) < 0.25
